@@ -1,0 +1,54 @@
+# The same commands for a person and for CI. Every target sets itself up; a second run is quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format interop interop-quick bench bench-quick docs clean
+
+help: ## show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fusee needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Set PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@
+
+demo: $(STAMP) ## see it work: five minutes of Fusee in a few seconds
+	@$(BIN)/python examples/demo.py
+
+test: $(STAMP) ## the whole suite except interoperation with other runtimes
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not interop"
+
+check: $(STAMP) ## format, lint, types, floors, generated documents
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python scripts/make_docs.py --check
+
+format: $(STAMP) ## rewrite the sources in the house style
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+interop: $(STAMP) ## against the real Apache RocketMQ (needs Java 11+ and Maven)
+	@$(BIN)/python -m pytest -m interop tests/interop
+
+interop-quick: $(STAMP) ## the short form of interop, for CI
+	@$(BIN)/python -m pytest -m "interop and quick" tests/interop
+
+bench: $(STAMP) ## every benchmark, beside its peers in the same run
+	@$(BIN)/python -m benchmarks
+
+bench-quick: $(STAMP) ## the same with short runs: shape, not numbers
+	@$(BIN)/python -m benchmarks --quick
+
+docs: $(STAMP) ## regenerate the documents that are made from tables
+	@$(BIN)/python scripts/make_docs.py
+
+clean: ## remove everything that the targets made
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What a message is, byte for byte."""

@@ -1,0 +1,1 @@
+"""Bytes in motion: connections, servers, clients."""

@@ -1,0 +1,1 @@
+"""The remoting protocol, without I/O."""

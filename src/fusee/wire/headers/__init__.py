@@ -1,0 +1,1 @@
+"""Request and response headers as data, one module per conversation."""
