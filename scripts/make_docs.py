@@ -2,10 +2,188 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from fusee.wire.fields import Header, Int32, Int64, RpcHeader, TopicHeader
+from fusee.wire.protocol_table import TABLE, Body, BodyKind, Entry, Node, Status, entries_of
+from fusee.wire.response_table import RESPONSES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MARKS = {Status.SERVED: "**served**", Status.PLANNED: "planned", Status.NOT_SERVED: "-"}
+
+WHO = {
+    Node.NAME_SERVER: "Brokers announce themselves here; clients ask where topics are.",
+    Node.BROKER: "Stores and delivers messages.",
+    Node.CLIENT: "Requests that a broker sends to the producers and consumers connected to it.",
+    Node.CONTROLLER: "Elects the master of each broker group.",
+    Node.CONTAINER: "Runs several brokers in one process.",
+}
 
 
-def main() -> int:
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return [*lines, ""]
+
+
+def side(header: type[Header] | None, body: Body) -> str:
+    """Header and body of one direction, in short."""
+    parts = []
+    if header is not None:
+        parts.append(f"[{header.__name__}](#{header.__name__.lower()})")
+    if body.kind is BodyKind.JSON:
+        parts.append("JSON" if body.type is None else f"JSON {type_name(body.type)}")
+    elif body.kind is not BodyKind.NONE:
+        parts.append(body.kind.value)
+    return ", ".join(parts)
+
+
+def type_name(body_type: Any) -> str:
+    """`TopicList`, `list of str`."""
+    if get_origin(body_type) is list:
+        return f"list of {type_name(get_args(body_type)[0])}"
+    return str(body_type.__name__)
+
+
+def node_section(node: Node) -> list[str]:
+    """What one node answers."""
+    lines = [f"## {node.value.capitalize()}", "", WHO[node], ""]
+    rows = [
+        (
+            str(entry.code.value),
+            f"`{entry.name}`",
+            entry.meaning,
+            side(entry.request_header, entry.request_body),
+            side(entry.response_header, entry.response_body),
+            MARKS[entry.status_at(node)],
+        )
+        for entry in entries_of(node)
+    ]
+    return lines + table(("code", "name", "meaning", "request", "answer", "Fusee"), rows)
+
+
+def reserved_section(reserved: Sequence[Entry]) -> list[str]:
+    """Numbers without a meaning."""
+    lines = ["## Reserved", "", "Numbers that the reference has a name for and no handler; both answer 3.", ""]
+    return lines + table(("code", "name", "note"), [(str(e.code.value), f"`{e.name}`", e.meaning) for e in reserved])
+
+
+def field_type(annotation: Any) -> str:
+    """`int32`, `text?`: the wire's view of a Python type, with a question mark where it may be absent."""
+    if get_origin(annotation) is not Annotated and type(None) in get_args(annotation):
+        return next(field_type(a) for a in get_args(annotation) if a is not type(None)) + "?"
+    names: list[tuple[Any, str]] = [(Int32, "int32"), (Int64, "int64"), (str, "text"), (bool, "bool")]
+    return next(name for python_type, name in names if annotation == python_type)
+
+
+def header_fields(header: type[Header]) -> str:
+    """Every field of a header with its type and default."""
+    inherited = {f.encode_name for base in (RpcHeader, TopicHeader) for f in msgspec.structs.fields(base)}
+    hints = get_type_hints(header, include_extras=True)
+    cells = []
+    for field in msgspec.structs.fields(header):
+        if field.encode_name in inherited:
+            continue
+        default = "" if field.default in (msgspec.NODEFAULT, None) else f" = {field.default!r}".lower()
+        cells.append(f"`{field.encode_name}` {field_type(hints[field.name])}{default}")
+    if issubclass(header, TopicHeader):
+        cells.append("*topic fields*")
+    elif issubclass(header, RpcHeader):
+        cells.append("*common fields*")
+    return ", ".join(cells)
+
+
+def header_section() -> list[str]:
+    """The fields of every header in the tables."""
+    headers = {h for e in TABLE.values() for h in (e.request_header, e.response_header) if h is not None}
+    lines = [
+        "## Headers",
+        "",
+        "Fields travel as text in `extFields`, by the names given here. A question mark: may be absent.",
+        "A value: what holds when absent.",
+        "",
+        f"*Common fields* are {header_names(RpcHeader)}; *topic fields* are those and `lo` bool?.",
+        "",
+    ]
+    rows = [
+        (f'<a id="{header.__name__.lower()}"></a>{header.__name__}', header_fields(header))
+        for header in sorted(headers, key=lambda h: h.__name__)
+    ]
+    return lines + table(("header", "fields"), rows)
+
+
+def header_names(header: type[Header]) -> str:
+    hints = get_type_hints(header, include_extras=True)
+    fields = msgspec.structs.fields(header)
+    return ", ".join(f"`{field.encode_name}` {field_type(hints[field.name])}" for field in fields)
+
+
+def response_section() -> list[str]:
+    """Every response code."""
+    rows = [(str(code.value), f"`{code.name}`", meaning) for code, meaning in sorted(RESPONSES.items())]
+    return ["## Response codes", "", *table(("code", "name", "meaning"), rows)]
+
+
+def compatibility() -> str:
+    """docs/compatibility.md."""
+    reserved = [entry for entry in TABLE.values() if not entry.nodes]
+    counts = []
+    for node in Node:
+        entries = entries_of(node)
+        served = sum(entry.status_at(node) is Status.SERVED for entry in entries)
+        link = f"[{node.value}](#{node.value.replace(' ', '-')})"
+        counts.append((link, str(len(entries)), str(served), str(len(entries) - served)))
+    served = sum(entry.status is Status.SERVED for entry in TABLE.values())
+    lines = [
+        "<!-- Made by `make docs` from src/fusee/wire/protocol_table.py: edit there. -->",
+        "",
+        "# Compatibility with Apache RocketMQ 5.5.0",
+        "",
+        f"The remoting protocol has {len(TABLE)} request codes. Fusee serves {served} of them today.",
+        f"{len(reserved)} are reserved numbers that the reference does not serve either. The headers of all codes",
+        "are declared, so that every request can be read and written.",
+        "",
+        *table(("node", "requests", "served", "planned"), counts),
+    ]
+    for node in Node:
+        lines += node_section(node)
+    lines += reserved_section(reserved)
+    lines += response_section()
+    lines += header_section()
+    return "\n".join(lines).rstrip() + "\n"
+
+
+DOCUMENTS = {"docs/compatibility.md": compatibility}
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare only; exit 1 when a document is out of date")
+    check = parser.parse_args(arguments).check
+    stale = []
+    for name, make in DOCUMENTS.items():
+        path = root / name
+        text = make()
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {name}")
+    if check and stale:
+        print(f"out of date: {', '.join(stale)}. Run `make docs` and commit the result.", file=sys.stderr)
+        return 1
     return 0
 
 

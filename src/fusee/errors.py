@@ -7,12 +7,24 @@ FuseeError
 ├── ProtocolError               bytes from the peer are not the protocol; the connection is of no more use
 │   └── FrameTooLargeError      a frame or header over its limit
 ├── FieldError                  a header field is missing or has the wrong form
-└── TransportError              the network, not the peer's answer (retryable)
-    ├── ConnectError            no connection could be made
-    ├── ConnectionLostError     it was made and is gone; the request may or may not have been served
-    ├── RequestTimeoutError     no answer in time; the request may or may not have been served
-    └── TooManyRequestsError    our own limit of requests in flight
-RemoteError                     the peer answered with an error code (a FuseeError too); carries code and remark
+├── TransportError              the network, not the peer's answer (retryable)
+│   ├── ConnectError            no connection could be made
+│   ├── ConnectionLostError     it was made and is gone; the request may or may not have been served
+│   ├── RequestTimeoutError     no answer in time; the request may or may not have been served
+│   └── TooManyRequestsError    our own limit of requests in flight
+└── RemoteError                 the peer answered with an error code; carries the code
+    ├── RemoteFailureError      it failed, for a reason only it knows (retryable)
+    ├── SystemBusyError         overloaded or slowing us down (retryable)
+    ├── UnavailableError        it is closing, or its store takes no writes (retryable)
+    ├── WrongNodeError          another node serves this (retryable)
+    ├── NoPermissionError       not allowed here (retryable: another broker may allow it)
+    ├── TopicNotFoundError      no such topic, or no route yet (retryable)
+    ├── SubscriptionError       the broker does not know the subscription yet (retryable)
+    ├── GroupNotFoundError      no such consumer group
+    ├── ConsumerOfflineError    no member of the group answered
+    ├── NotFoundError           nothing at that key, offset or name
+    ├── InvalidRequestError     the request or its message breaks a rule
+    └── NotSupportedError       the peer does not serve this request
 
 Every class has `retryable`: whether the same call may succeed later or elsewhere.
 """
@@ -83,3 +95,65 @@ class RemoteError(FuseeError):
         super().__init__(message)
         self.code = code
         self.address = address
+
+
+class RemoteFailureError(RemoteError):
+    """The peer failed while it served the request."""
+
+    retryable = True
+
+
+class SystemBusyError(RemoteError):
+    """The peer is overloaded and asks for patience."""
+
+    retryable = True
+
+
+class UnavailableError(RemoteError):
+    """The peer is closing, or its store takes no writes."""
+
+    retryable = True
+
+
+class WrongNodeError(RemoteError):
+    """Another node serves this: a leader, another unit."""
+
+    retryable = True
+
+
+class NoPermissionError(RemoteError):
+    """Permission, access control or a protected name forbids it. Java's producer tries another broker."""
+
+    retryable = True
+
+
+class TopicNotFoundError(RemoteError):
+    """The peer knows no such topic, or no route to it yet."""
+
+    retryable = True
+
+
+class SubscriptionError(RemoteError):
+    """The broker does not know the consumer's subscription, or an older one; a heartbeat mends it."""
+
+    retryable = True
+
+
+class GroupNotFoundError(RemoteError):
+    """The broker knows no such consumer group."""
+
+
+class ConsumerOfflineError(RemoteError):
+    """No member of the group is connected, or it did not answer in time."""
+
+
+class NotFoundError(RemoteError):
+    """There is nothing at that key, offset or name."""
+
+
+class InvalidRequestError(RemoteError):
+    """A parameter, a filter expression or the message itself breaks a rule."""
+
+
+class NotSupportedError(RemoteError):
+    """The peer has no handler for this request."""

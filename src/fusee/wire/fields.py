@@ -9,7 +9,7 @@ NullPointerException; the answer is code 1 either way, ours says why.)
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
@@ -45,7 +45,7 @@ class TopicHeader(RpcHeader, kw_only=True):
 H = TypeVar("H", bound=Header)
 
 
-@lru_cache(maxsize=None)  # one entry per header class
+@cache  # one entry per header class
 def wire_names(header_type: type[Header]) -> tuple[tuple[str, str], ...]:
     """(attribute, wire name) in declaration order."""
     return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(header_type))

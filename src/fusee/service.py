@@ -1,0 +1,93 @@
+"""Running a program: the event loop, jobs that repeat, and an orderly end by signal."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import uvloop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from fusee.clock import TimerHandle, Timers
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Startable(Protocol):
+    """A program that can be started and stopped."""
+
+    async def start(self) -> object: ...
+
+    async def stop(self) -> None: ...
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on uvloop."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+async def serve(program: Startable, on_started: Callable[[], object]) -> None:
+    """Start, run until SIGTERM or SIGINT, stop in order. A second SIGINT ends the process at once."""
+    loop = asyncio.get_running_loop()
+    asked_to_stop = asyncio.Event()
+
+    def interrupt() -> None:
+        if asked_to_stop.is_set():
+            os._exit(130)
+        asked_to_stop.set()
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    loop.add_signal_handler(signal.SIGTERM, asked_to_stop.set)
+    try:
+        await program.start()
+        # What start-up made stays; collecting around it on every cycle costs the pipelined path about 15 %.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        on_started()
+        await asked_to_stop.wait()
+    finally:
+        await program.stop()
+        loop.remove_signal_handler(signal.SIGINT)
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+class Periodic:
+    """A plain function called again and again; an exception is reported and does not end the series.
+
+    This is one of the three places that may catch everything.
+    """
+
+    def __init__(
+        self, timers: Timers, interval: float, job: Callable[[], object], *, first_after: float | None = None
+    ) -> None:
+        self._timers = timers
+        self.interval = interval
+        self._first_after = interval if first_after is None else first_after
+        self._job = job
+        self._timer: TimerHandle | None = None
+
+    def start(self) -> None:
+        self._timer = self._timers.call_later(self._first_after, self._run)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _run(self) -> None:
+        try:
+            self._job()
+        except Exception:  # noqa: BLE001 - the series goes on
+            _log.exception("a periodic job failed and will run again in %g s", self.interval)
+        if self._timer is not None:
+            self._timer = self._timers.call_later(self.interval, self._run)

@@ -1,0 +1,168 @@
+"""TCP and TLS: the real network.
+
+With a certificate, TLS and plain connections share one port: the first byte is looked at without taking it (0x16
+begins a TLS handshake; the length word of a frame never does) and the socket then becomes a connection of either
+kind. Modes as in the reference: `permissive` takes both, `enforcing` only TLS, `disabled` only plain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from fusee.errors import ConfigError, ConnectError
+from fusee.transport.link import Link, format_address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_TLS_HANDSHAKE: Final = 0x16
+_BACKLOG: Final = 4096
+_ACCEPTS_PER_EVENT: Final = 128
+
+
+class TlsMode(Enum):
+    """Which connections a server takes."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """TLS of a server."""
+
+    context: ssl.SSLContext
+    mode: TlsMode = TlsMode.PERMISSIVE
+    first_byte_timeout: float = 120.0
+    handshake_timeout: float = 10.0
+
+
+def server_context(certificate: Path, key: Path, *, password: str | None = None) -> ssl.SSLContext:
+    """A TLS context from PEM files. Raises ConfigError naming the file that is wrong."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key, password)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"TLS certificate {certificate} with key {key} cannot be used: {error}") from error
+    return context
+
+
+class _TcpListening:
+    def __init__(self, server: asyncio.AbstractServer) -> None:
+        self._server = server
+        name = server.sockets[0].getsockname()  # type: ignore[attr-defined]
+        self.address: tuple[str, int] = (name[0], name[1])
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class _SniffingListening:
+    """Accepts by hand, to see the first byte of each connection before it becomes plain or TLS."""
+
+    def __init__(self, door: socket.socket, factory: Callable[[], asyncio.Protocol], tls: ServerTls) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._door = door
+        self._factory = factory
+        self._tls = tls
+        self._waiting: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        name = door.getsockname()
+        self.address: tuple[str, int] = (name[0], name[1])
+        self._loop.add_reader(door.fileno(), self._accept)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._door.fileno())
+        self._door.close()
+        for connection in list(self._waiting):
+            self._drop(connection)
+        for task in self._tasks:
+            task.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_PER_EVENT):
+            try:
+                connection, _ = self._door.accept()
+            except OSError:  # nobody more waits, or this one is gone already
+                return
+            connection.setblocking(False)
+            self._waiting[connection] = self._loop.call_later(self._tls.first_byte_timeout, self._drop, connection)
+            self._loop.add_reader(connection.fileno(), self._look, connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        timer = self._waiting.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+            self._loop.remove_reader(connection.fileno())
+            connection.close()
+
+    def _look(self, connection: socket.socket) -> None:
+        try:
+            first = connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            first = b""
+        is_tls = first[:1] == bytes([_TLS_HANDSHAKE])
+        if not first or (not is_tls and self._tls.mode is TlsMode.ENFORCING):
+            self._drop(connection)
+            return
+        self._waiting.pop(connection).cancel()
+        self._loop.remove_reader(connection.fileno())
+        task = self._loop.create_task(self._adopt(connection, is_tls))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _adopt(self, connection: socket.socket, is_tls: bool) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._factory,
+                connection,
+                ssl=self._tls.context if is_tls else None,
+                ssl_handshake_timeout=self._tls.handshake_timeout if is_tls else None,
+            )
+        except (OSError, ssl.SSLError):  # a handshake that fails is the peer's loss only
+            connection.close()
+
+
+class TcpNetwork:
+    """Listens and connects over TCP, with TLS where contexts are given."""
+
+    def __init__(self, *, server_tls: ServerTls | None = None, client_tls: ssl.SSLContext | None = None) -> None:
+        self._server_tls = server_tls
+        self._client_tls = client_tls
+
+    async def listen(
+        self, link_factory: Callable[[], asyncio.Protocol], host: str, port: int
+    ) -> _TcpListening | _SniffingListening:
+        """Open a door. Raises ConnectError that names the address when it cannot be had."""
+        loop = asyncio.get_running_loop()
+        try:
+            if self._server_tls is None or self._server_tls.mode is TlsMode.DISABLED:
+                return _TcpListening(await loop.create_server(link_factory, host, port, backlog=_BACKLOG))
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            door = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            address = format_address((host, port))
+            raise ConnectError(
+                f"cannot listen on {address}: {error.strerror or error}; is another server running there?",
+                address=address,
+            ) from error
+        door.setblocking(False)
+        return _SniffingListening(door, link_factory, self._server_tls)
+
+    async def connect(self, link_factory: Callable[[], Link], host: str, port: int) -> Link:
+        """Make a connection. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        options: dict[str, Any] = {}
+        if self._client_tls is not None:
+            options = {"ssl": self._client_tls, "server_hostname": host}
+        _, link = await loop.create_connection(link_factory, host, port, **options)
+        return link

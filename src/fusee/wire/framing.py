@@ -1,0 +1,157 @@
+"""Frames: bytes in, commands out, and back.
+
+    int32 length of what follows | int8 header form, int24 header length | header | body
+
+`FrameDecoder` accepts any chunking and takes every complete frame out of what has arrived at once. It allocates
+nothing for a frame before its bytes are there, so a large length in a frame's first word costs nothing. Bytes
+that are not the protocol end the conversation: `failure` is set, the commands before the bad frame are still
+returned, and whatever is fed later is ignored. There is no way to find the next frame after a bad one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from fusee.errors import FrameTooLargeError, ProtocolError
+from fusee.wire.header_binary import FIELDS_MAX, LayoutMemory, decode_binary_header, encode_binary_header
+from fusee.wire.header_json import decode_json_header, encode_json_header
+from fusee.wire.hot_decode import HOT_DECODERS
+
+if TYPE_CHECKING:
+    from fusee.wire.command import Command
+
+_WORDS: Final = Struct(">iI")
+_LENGTH: Final = Struct(">i")
+_CODE_PREFIX: Final = b'{"code":'
+_CODE_START: Final = len(_CODE_PREFIX)
+_CODE_END: Final = _CODE_START + 8
+
+# First two bytes of what other protocols say first, to name the likely mistake.
+_FOREIGN: Final = {
+    0x1603: "; this looks like a TLS handshake, but no certificate is configured here",
+    0x4745: "; this looks like an HTTP GET",
+    0x504F: "; this looks like an HTTP POST",
+    0x5052: "; this looks like a PROXY preamble or HTTP/2",
+}
+
+
+class HeaderForm(IntEnum):
+    """How the header of a frame is written; the body knows no form."""
+
+    JSON = 0
+    BINARY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FrameLimits:
+    """What one frame may be. A send header holds up to 32 KiB of properties, six times that as JSON escapes."""
+
+    frame_size_max: int = 16 * 1024 * 1024
+    header_size_max: int = 1024 * 1024
+    fields_max: int = FIELDS_MAX
+
+
+class FrameDecoder:
+    """Takes commands out of a stream of bytes."""
+
+    __slots__ = ("_layouts", "_limits", "_need", "_tail", "failure")
+
+    def __init__(self, limits: FrameLimits | None = None) -> None:
+        self._limits = limits or FrameLimits()
+        self._layouts = LayoutMemory()
+        self._tail = bytearray()
+        self._need = 4
+        self.failure: ProtocolError | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a frame whose rest has not arrived."""
+        return len(self._tail)
+
+    def feed(self, data: bytes) -> list[Command]:
+        """Every command that is complete with these bytes, in order. Look at `failure` afterwards."""
+        if self._tail:
+            self._tail += data
+            if len(self._tail) < self._need:
+                return []
+            data = bytes(self._tail)
+            self._tail.clear()
+        commands: list[Command] = []
+        if self.failure is not None:
+            return commands
+        size = len(data)
+        position = 0
+        limits = self._limits
+        need = 4
+        try:
+            while size - position >= 8:
+                length, word = _WORDS.unpack_from(data, position)
+                header_size = word & 0xFFFFFF
+                self._check(length, word)
+                end = position + 4 + length
+                if end > size:
+                    need = 4 + length
+                    break
+                header_start = position + 8
+                body_start = header_start + header_size
+                header = data[header_start:body_start]
+                command: Command | None = None
+                if word < 0x1000000:
+                    if header.startswith(_CODE_PREFIX):
+                        digits = header[_CODE_START : header.find(b",", _CODE_START, _CODE_END)]
+                        hot = HOT_DECODERS.get(digits)
+                        if hot is not None:
+                            command = hot(header)
+                    if command is None:
+                        command = decode_json_header(header)
+                else:
+                    command = decode_binary_header(header, self._layouts)
+                fields = command.ext_fields
+                if fields is not None and len(fields) > limits.fields_max:
+                    raise FrameTooLargeError(f"header has {len(fields)} fields, limit {limits.fields_max}")
+                if body_start != end:
+                    command.body = data[body_start:end]
+                commands.append(command)
+                position = end
+            else:
+                need = 8
+                if size - position >= 4:
+                    self._check_length(_LENGTH.unpack_from(data, position)[0])
+        except ProtocolError as failure:
+            self.failure = failure
+            return commands
+        if position < size:
+            self._tail += data[position:] if position else data
+            self._need = need
+        return commands
+
+    def _check(self, length: int, word: int) -> None:
+        self._check_length(length)
+        form, header_size = word >> 24, word & 0xFFFFFF
+        if form > HeaderForm.BINARY:
+            raise ProtocolError(f"header form {form} is unknown; 0 is JSON, 1 is binary: not a RocketMQ client?")
+        if header_size > length - 4:
+            raise ProtocolError(f"header of {header_size} bytes does not fit into a frame of {length}")
+        if header_size > self._limits.header_size_max:
+            raise FrameTooLargeError(f"header of {header_size} bytes, limit {self._limits.header_size_max}")
+
+    def _check_length(self, length: int) -> None:
+        if length < 4:
+            raise ProtocolError(f"frame length {length} is less than the 4 bytes every frame has")
+        if length > self._limits.frame_size_max:
+            looks_like = _FOREIGN.get(length >> 16, "")
+            raise FrameTooLargeError(f"frame of {length} bytes, limit {self._limits.frame_size_max}{looks_like}")
+
+
+def encode_head(command: Command, form: HeaderForm = HeaderForm.JSON) -> bytes:
+    """Everything of the frame but the body, which may then be sent from where it lies."""
+    header = encode_json_header(command) if form is HeaderForm.JSON else encode_binary_header(command)
+    return _WORDS.pack(4 + len(header) + len(command.body), form << 24 | len(header)) + header
+
+
+def encode_frame(command: Command, form: HeaderForm = HeaderForm.JSON) -> bytes:
+    """The whole frame."""
+    return encode_head(command, form) + command.body

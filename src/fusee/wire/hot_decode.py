@@ -1,0 +1,70 @@
+"""Dedicated decoders for the headers that decide throughput: send, pull, offsets, route queries.
+
+A JSON header whose code is in the table is decoded by one msgspec call straight into the typed header, about
+three times as fast as text by name followed by conversion. Anything unusual (a response with the same number, a
+field of the wrong form, a dialect) makes the decoder step aside with None, and the general path decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import msgspec
+
+from fusee.wire.codes import LanguageCode, RequestCode
+from fusee.wire.command import RESPONSE_FLAG, Command
+from fusee.wire.fields import Header, Int32
+from fusee.wire.header_json import LANGUAGES
+from fusee.wire.headers.namesrv import GetRouteInfo
+from fusee.wire.headers.offset import QueryConsumerOffset, UpdateConsumerOffset
+from fusee.wire.headers.pull import PullMessage
+from fusee.wire.headers.send import SendMessageV1, SendMessageV2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+class _Envelope(msgspec.Struct, Generic[T], gc=False):
+    code: Int32
+    extFields: T  # noqa: N815 - the wire's own spelling
+    opaque: Int32 = 0
+    flag: Int32 = 0
+    language: str = "OTHER"
+    version: Int32 = 0
+    remark: str | None = None
+
+
+def _decoder(header_type: type[Header]) -> Callable[[bytes], Command | None]:
+    envelope: Any = _Envelope[header_type]  # type: ignore[valid-type]
+    decode = msgspec.json.Decoder(envelope, strict=False).decode
+    language_of = LANGUAGES.get
+    other = LanguageCode.OTHER
+
+    def decode_command(header: bytes) -> Command | None:
+        try:
+            h = decode(header)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            return None
+        if h.flag & RESPONSE_FLAG:
+            return None
+        language = language_of(h.language, other)
+        return Command(h.code, h.opaque, h.flag, language, h.version, h.remark, None, b"", h.extFields, header)
+
+    return decode_command
+
+
+HOT_HEADERS: Final[dict[RequestCode, type[Header]]] = {
+    RequestCode.SEND_MESSAGE: SendMessageV1,
+    RequestCode.SEND_MESSAGE_V2: SendMessageV2,
+    RequestCode.SEND_BATCH_MESSAGE: SendMessageV2,
+    RequestCode.PULL_MESSAGE: PullMessage,
+    RequestCode.LITE_PULL_MESSAGE: PullMessage,
+    RequestCode.UPDATE_CONSUMER_OFFSET: UpdateConsumerOffset,
+    RequestCode.QUERY_CONSUMER_OFFSET: QueryConsumerOffset,
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: GetRouteInfo,
+}
+
+# By the digits that follow `{"code":`, which is how every known client begins its header.
+HOT_DECODERS: Final = {str(int(code)).encode(): _decoder(header) for code, header in HOT_HEADERS.items()}
