@@ -6,6 +6,10 @@ FuseeError
 │   └── RecordError             bytes that should be a stored record are not
 ├── ProtocolError               bytes from the peer are not the protocol; the connection is of no more use
 │   └── FrameTooLargeError      a frame or header over its limit
+├── StoreError                  the store or a file of it cannot do what was asked; names the file
+│   ├── StoreFullError          no space left (retryable: space may be freed)
+│   ├── StoreCorruptError       bytes at rest are damaged; names file and position
+│   └── StoreFailedError        a sync failed: what was written may be lost, nothing more is acknowledged
 ├── FieldError                  a header field is missing or has the wrong form
 ├── TransportError              the network, not the peer's answer (retryable)
 │   ├── ConnectError            no connection could be made
@@ -48,6 +52,24 @@ class MessageError(FuseeError):
 
 class RecordError(MessageError):
     """Bytes that should be a stored record are not one."""
+
+
+class StoreError(FuseeError):
+    """The store, or a file of it, cannot do what was asked."""
+
+
+class StoreFullError(StoreError):
+    """The disk has no space left; reading goes on, and writing again when there is space."""
+
+    retryable = True
+
+
+class StoreCorruptError(StoreError):
+    """Bytes at rest are damaged."""
+
+
+class StoreFailedError(StoreError):
+    """A sync failed. The pages may be lost without another error, so the store stops for good."""
 
 
 class ProtocolError(FuseeError):

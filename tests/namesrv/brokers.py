@@ -23,14 +23,14 @@ TOPICS = ("t1", "t2")
 
 
 class FakeLink:
-    """A connection that remembers whether it was closed."""
+    """A connection that counts how often it was closed."""
 
     def __init__(self, remote_address: str = "127.0.0.1:50000") -> None:
         self.remote_address = remote_address
-        self.closed = False
+        self.closings = 0
 
     def close(self) -> None:
-        self.closed = True
+        self.closings += 1
 
 
 def topics(

@@ -1,8 +1,8 @@
 """The conversations of the real name server, replayed: same requests in, same answers out.
 
-The recordings have gaps (repeated registrations were dropped), so a replay begins with what was announced before. Order
-of map entries and topic lists is not defined in Java and not compared. Where ours answers otherwise on purpose, the
-test says so.
+The recordings have gaps (repeated registrations were dropped), so a replay begins with what was announced
+before. Order of map entries and topic lists is not defined in Java and not compared. Where ours answers
+otherwise on purpose, the test says so.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def command_of(frame: GoldenFrame) -> Command:
 def exchanges(file: str, recording: str) -> list[tuple[GoldenFrame, GoldenFrame | None]]:
     """(request, response) pairs with the name server, in the order of the requests.
 
-    The recorder was started three times: for the conversations in JSON (with binary clients), for the all-binary
-    ones, and for replication.
+    The recorder was started three times: for the conversations in JSON (with binary clients), for the
+    all-binary ones, and for replication.
     """
     own = [f for f in frames(file) if (f.conversation == "all-binary") == (recording == "binary")]
     responses = {frame.pair: frame for frame in own if frame.role == "response"}

@@ -1,7 +1,8 @@
 """Whatever happens in whatever order, the invariants of the route table hold.
 
-The machine drives a real table and looks inside it after every step. Names are few, so that brokers collide: the same
-address under two names, the same id at two addresses, one connection for several brokers.
+The machine drives a real table and looks inside it after every step. Names are few, so that brokers
+collide: the same address under two names, the same id at two addresses, one connection for several
+brokers.
 """
 
 from __future__ import annotations

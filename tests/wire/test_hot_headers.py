@@ -19,7 +19,7 @@ from fusee.wire.headers.offset import (
 )
 from fusee.wire.headers.pull import PullMessage, PullMessageResponse
 from fusee.wire.headers.send import SendMessageResponse, SendMessageV2
-from fusee.wire.hot_decode import HOT_DECODERS, HOT_HEADERS
+from fusee.wire.hot_decode import HOT_DECODERS, HOT_HEADERS, HOT_PREFIX_SIZE
 from tests.golden import frames
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -96,8 +96,13 @@ def test_hot_request_with_a_bad_field_takes_the_general_path() -> None:
 
 
 @given(st.sampled_from(sorted(HOT_DECODERS)), st.binary(max_size=80))
-def test_hot_decoder_of_garbage_steps_aside(digits: bytes, garbage: bytes) -> None:
-    assert HOT_DECODERS[digits](b'{"code":' + digits + b"," + garbage) is None
+def test_hot_decoder_of_garbage_steps_aside(prefix: bytes, garbage: bytes) -> None:
+    assert HOT_DECODERS[prefix](prefix + garbage) is None
+
+
+def test_every_hot_code_is_recognised_by_its_first_bytes() -> None:
+    assert {len(prefix) for prefix in HOT_DECODERS} == {HOT_PREFIX_SIZE}
+    assert {int(prefix[8:].strip(b',"')) for prefix in HOT_DECODERS} == set(HOT_HEADERS)
 
 
 def general(code: int, header: object, opaque: int, flag: int, body_size: int) -> bytes:

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusee.errors import ProtocolError
-from fusee.wire import lenient_json
 from fusee.wire.codes import LanguageCode
 from fusee.wire.lenient_json import (
     DEPTH_MAX,
+    SIZE_MAX,
     ObjectKey,
     decode_json,
     dumps_browser,
@@ -188,12 +188,14 @@ def test_loads_when_bytes_are_no_utf8_names_the_byte() -> None:
         loads(b"['\xff']")
 
 
-def test_loads_when_text_is_too_large_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lenient_json, "SIZE_MAX", 8)
+def test_loads_when_text_is_too_large_refuses() -> None:
+    assert loads(b"[1,2,3,4]", size_max=9) == [1, 2, 3, 4]
     with pytest.raises(ProtocolError, match="limit of 8"):
-        loads(b"[1,2,3,4]")
+        loads(b"[1,2,3,4]", size_max=8)
     with pytest.raises(ProtocolError, match="limit of 8"):
-        decode_json(b"[1,2,3,4]", list[int])
+        decode_json(b"[1,2,3,4]", list[int], size_max=8)
+    with pytest.raises(ProtocolError, match="limit of 16777216"):
+        loads(b" " * (SIZE_MAX + 1))
 
 
 def test_loads_when_depth_is_at_the_limit_reads_it() -> None:

@@ -174,10 +174,7 @@ class Handlers:
         """105: the route of a topic."""
         header = request.read(GetRouteInfo)
         config = self.config
-        if (
-            config.need_wait_for_service
-            and self._clock.monotonic() - self._started < config.wait_seconds_for_service
-        ):
+        if config.need_wait_for_service and self._clock.monotonic() - self._started < config.wait_seconds_for_service:
             return request.reply(
                 ResponseCode.SYSTEM_ERROR,
                 remark="name server not ready: needWaitForService is set, and "
@@ -229,9 +226,7 @@ class Handlers:
         """103: a broker announces itself and its topics."""
         header = request.read(RegisterBroker)
         if header.body_crc32 and zlib.crc32(request.body) & 0x7FFFFFFF != header.body_crc32:
-            return request.reply(
-                ResponseCode.SYSTEM_ERROR, RegisterBrokerResponse(), remark="crc32 not match"
-            )
+            return request.reply(ResponseCode.SYSTEM_ERROR, RegisterBrokerResponse(), remark="crc32 not match")
         body = decode_register_body(
             request.body,
             compressed=header.compressed,
@@ -277,18 +272,14 @@ class Handlers:
             order_topics = self._kv.namespace(ORDER_TOPIC_CONFIG)
         return request.reply(
             ResponseCode.SUCCESS,
-            RegisterBrokerResponse(
-                ha_server_address=result.master_ha_address, master_address=result.master_address
-            ),
+            RegisterBrokerResponse(ha_server_address=result.master_ha_address, master_address=result.master_address),
             body=b"" if order_topics is None else encode_kv_table(order_topics),
         )
 
     def unregister_broker(self, request: Command, link: Link) -> Command:
         """104: a broker takes its leave. Done when the answer is sent."""
         header = request.read(UnregisterBroker)
-        departures = self._routes.unregister(
-            [(header.cluster_name, header.broker_address, header.broker_name)]
-        )
+        departures = self._routes.unregister([(header.cluster_name, header.broker_address, header.broker_name)])
         self._tell(departures.min_broker_changes)
         return request.reply()
 
@@ -314,18 +305,14 @@ class Handlers:
         """205: make the topics of a broker group read-only."""
         header = request.read(WipeWritePermission)
         count = self._routes.wipe_write_permission(header.broker_name)
-        _log.info(
-            "%s wiped the write permission of %d topics of %s", link.remote_address, count, header.broker_name
-        )
+        _log.info("%s wiped the write permission of %d topics of %s", link.remote_address, count, header.broker_name)
         return request.reply(ResponseCode.SUCCESS, WipeWritePermissionResponse(topics=count))
 
     def add_write_permission(self, request: Command, link: Link) -> Command:
         """327: make the topics of a broker group writable again."""
         header = request.read(AddWritePermission)
         count = self._routes.add_write_permission(header.broker_name)
-        _log.info(
-            "%s added the write permission of %d topics of %s", link.remote_address, count, header.broker_name
-        )
+        _log.info("%s added the write permission of %d topics of %s", link.remote_address, count, header.broker_name)
         return request.reply(ResponseCode.SUCCESS, AddWritePermissionResponse(topics=count))
 
     # Topics
@@ -410,9 +397,7 @@ class Handlers:
         header = request.read(GetKeyValuesByNamespace)
         table = self._kv.namespace(header.namespace)
         if table is None:
-            return request.reply(
-                ResponseCode.QUERY_NOT_FOUND, remark=f"No config item, Namespace: {header.namespace}"
-            )
+            return request.reply(ResponseCode.QUERY_NOT_FOUND, remark=f"No config item, Namespace: {header.namespace}")
         return request.reply(body=encode_kv_table(table))
 
     # Settings

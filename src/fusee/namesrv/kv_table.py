@@ -101,6 +101,8 @@ class KvTable:
         limits = self._limits
         if not namespace or not key:
             raise KvError("a key/value entry needs a namespace and a key; one of them is empty")
+        if "$ref" in (namespace, key):
+            raise KvError("'$ref' cannot be a namespace or key: in the file it would read back as a reference")
         for what, text, length_max, setting in (
             ("namespace", namespace, limits.kv_name_length_max, "kvNameLengthMax"),
             ("key", key, limits.kv_name_length_max, "kvNameLengthMax"),
@@ -112,9 +114,7 @@ class KvTable:
                 )
         known = self._namespaces.get(namespace)
         if known is None and len(self._namespaces) >= limits.kv_namespaces_max:
-            raise KvError(
-                f"no room for namespace {namespace!r}: kvNamespacesMax={limits.kv_namespaces_max} is reached"
-            )
+            raise KvError(f"no room for namespace {namespace!r}: kvNamespacesMax={limits.kv_namespaces_max} is reached")
         if (known is None or key not in known) and self._keys >= limits.kv_keys_max:
             raise KvError(f"no room for key {key!r}: kvKeysMax={limits.kv_keys_max} is reached")
 
@@ -128,9 +128,7 @@ class KvTable:
         try:
             self._file.save(content)
         except OSError as error:
-            raise KvError(
-                f"the change is not made, because {self._file.path} could not be saved: {error}"
-            ) from error
+            raise KvError(f"the change is not made, because {self._file.path} could not be saved: {error}") from error
 
 
 def _decode(content: bytes) -> _Document:

@@ -201,9 +201,7 @@ class RouteTable:
 
     # Brokers that come
 
-    def register(
-        self, registration: Registration, now_ms: int, *, drop_missing_topics: bool = False
-    ) -> RegisterResult:
+    def register(self, registration: Registration, now_ms: int, *, drop_missing_topics: bool = False) -> RegisterResult:
         """Take a broker in, or keep it up to date. Raises RouteError over a limit; then nothing changes."""
         self._check(registration)
         group = self._groups.get(registration.broker_name)
@@ -220,14 +218,10 @@ class RouteTable:
         self._check_room(registration, is_new=known is None and holder is None)
 
         min_before = min(members, default=MASTER_ID)
-        topics_may_differ = (
-            holder is None or known is None or known.data_version != registration.topics.data_version
-        )
+        topics_may_differ = holder is None or known is None or known.data_version != registration.topics.data_version
         member = self._attach(registration, known, now_ms)
         group = self._groups[registration.broker_name]
-        self._announce_topics(
-            registration, group, all_topics=topics_may_differ, drop_missing=drop_missing_topics
-        )
+        self._announce_topics(registration, group, all_topics=topics_may_differ, drop_missing=drop_missing_topics)
 
         master = group.members.get(MASTER_ID) if registration.broker_id != MASTER_ID else None
         change = None
@@ -260,8 +254,7 @@ class RouteTable:
         return self._remove(
             member
             for cluster, address, broker_name in brokers
-            if (member := self._live.get((cluster, address))) is not None
-            and member.broker_name == broker_name
+            if (member := self._live.get((cluster, address))) is not None and member.broker_name == broker_name
         )
 
     def channel_lost(self, channel: Channel) -> Departures:
@@ -270,9 +263,7 @@ class RouteTable:
 
     def expire(self, now_ms: int) -> Departures:
         """Remove the brokers that have been silent for too long; their connections are to be closed."""
-        expired = [
-            member for member in self._live.values() if member.last_update_ms + member.timeout_ms < now_ms
-        ]
+        expired = [member for member in self._live.values() if member.last_update_ms + member.timeout_ms < now_ms]
         departures = self._remove(expired)
         departures.to_close = list(dict.fromkeys(member.channel for member in expired))
         return departures
@@ -343,9 +334,7 @@ class RouteTable:
         """All broker groups and clusters."""
         return ClusterInfo(
             broker_addr_table={name: self._groups[name].to_broker_data() for name in sorted(self._groups)},
-            cluster_addr_table={
-                cluster: sorted(self._clusters[cluster]) for cluster in sorted(self._clusters)
-            },
+            cluster_addr_table={cluster: sorted(self._clusters[cluster]) for cluster in sorted(self._clusters)},
         )
 
     def member_group(self, cluster: str, broker_name: str) -> BrokerMemberGroup:
@@ -361,15 +350,11 @@ class RouteTable:
     def topics_of_cluster(self, cluster: str) -> TopicList:
         """The names of the topics that a broker of this cluster serves."""
         names = self._clusters.get(cluster, set())
-        return TopicList(
-            topic_list=[topic for topic, queues in self._topics.items() if not names.isdisjoint(queues)]
-        )
+        return TopicList(topic_list=[topic for topic, queues in self._topics.items() if not names.isdisjoint(queues)])
 
     def system_topics(self) -> TopicList:
         """Names of clusters and broker groups, which are topics too, and the address of some broker."""
-        names = [
-            name for cluster in sorted(self._clusters) for name in (cluster, *sorted(self._clusters[cluster]))
-        ]
+        names = [name for cluster in sorted(self._clusters) for name in (cluster, *sorted(self._clusters[cluster]))]
         group = self._groups[min(self._groups)] if self._groups else None
         return TopicList(
             topic_list=list(dict.fromkeys(names)),
@@ -386,17 +371,13 @@ class RouteTable:
 
     def unit_subscription_topics_without_unit(self) -> TopicList:
         """Topics with the unit-subscription flag and without the unit flag."""
-        return self._flagged(
-            lambda flags: flags & (UNIT_FLAG | UNIT_SUBSCRIPTION_FLAG) == UNIT_SUBSCRIPTION_FLAG
-        )
+        return self._flagged(lambda flags: flags & (UNIT_FLAG | UNIT_SUBSCRIPTION_FLAG) == UNIT_SUBSCRIPTION_FLAG)
 
     def _flagged(self, wanted: Callable[[int], bool]) -> TopicList:
         # Brokers agree on these flags, so any of them speaks for the topic.
         return TopicList(
             topic_list=[
-                topic
-                for topic, queues in self._topics.items()
-                if wanted(next(iter(queues.values())).topic_sys_flag)
+                topic for topic, queues in self._topics.items() if wanted(next(iter(queues.values())).topic_sys_flag)
             ]
         )
 
@@ -429,9 +410,7 @@ class RouteTable:
             member.filter_servers = list(registration.filter_servers)
 
         holder = group.members.get(broker_id)
-        displaced = [
-            other for other in group.members.values() if other is holder or other.address == member.address
-        ]
+        displaced = [other for other in group.members.values() if other is holder or other.address == member.address]
         if known is not None and known not in displaced:
             displaced.append(known)
         group.members[broker_id] = member
@@ -442,11 +421,7 @@ class RouteTable:
         self._live[member.key] = member
         self._channels.setdefault(member.channel, set()).add(member.key)
         self._settle_clusters(group)
-        if (
-            holder is None
-            or holder.address != member.address
-            or holder.filter_servers != member.filter_servers
-        ):
+        if holder is None or holder.address != member.address or holder.filter_servers != member.filter_servers:
             self.version += 1
         return member
 
@@ -512,9 +487,7 @@ class RouteTable:
         addresses = group.addresses()
         smallest = min(addresses)
         # Who goes is told to all that remain; who comes and is now the smallest needs not be told itself.
-        told = (
-            addresses if offline_address is not None or len(addresses) == 1 else addresses.keys() - {smallest}
-        )
+        told = addresses if offline_address is not None or len(addresses) == 1 else addresses.keys() - {smallest}
         return MinBrokerChange(
             broker_name=group.name,
             min_broker_id=smallest,
@@ -531,18 +504,14 @@ class RouteTable:
     ) -> None:
         is_master = registration.broker_id == MASTER_ID
         is_prime_slave = (
-            not is_master
-            and registration.acting_master is not None
-            and registration.broker_id == min(group.members)
+            not is_master and registration.acting_master is not None and registration.broker_id == min(group.members)
         )
         if not is_master and not is_prime_slave:
             return
         table = registration.topics
         topics = {topic.topic_name or name: topic for name, topic in table.topic_config_table.items()}
         if drop_missing and not table.topic_queue_mapping_info_map:
-            for topic in [
-                t for t, queues in self._topics.items() if group.name in queues and t not in topics
-            ]:
+            for topic in [t for t, queues in self._topics.items() if group.name in queues and t not in topics]:
                 self._drop_queue(topic, group.name)
         read_only = is_prime_slave and group.acting_master
         for topic, config in topics.items():
@@ -611,9 +580,7 @@ class RouteTable:
     def _check_room(self, registration: Registration, *, is_new: bool) -> None:
         limits = self._limits
         if is_new and len(self._live) >= limits.brokers_max:
-            raise RouteError(
-                f"no room for broker {registration.address}: brokersMax={limits.brokers_max} is reached"
-            )
+            raise RouteError(f"no room for broker {registration.address}: brokersMax={limits.brokers_max} is reached")
         topics = registration.topics.topic_config_table
         if len(self._topics) + len(topics) > limits.topics_max:
             new = sum((topic.topic_name or name) not in self._topics for name, topic in topics.items())

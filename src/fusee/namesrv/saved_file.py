@@ -82,9 +82,7 @@ class OsFileSystem:
 class SavedFile:
     """A path, its previous content, and how to replace the one by the other."""
 
-    def __init__(
-        self, path: str, *, file_system: FileSystem | None = None, size_max: int = 256 * 1024 * 1024
-    ) -> None:
+    def __init__(self, path: str, *, file_system: FileSystem | None = None, size_max: int = 256 * 1024 * 1024) -> None:
         self.path = Path(path).expanduser()
         self._files = file_system if file_system is not None else OsFileSystem()
         self._size_max = size_max

@@ -13,21 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from fusee.errors import FrameTooLargeError, ProtocolError
 from fusee.wire.header_binary import FIELDS_MAX, LayoutMemory, decode_binary_header, encode_binary_header
 from fusee.wire.header_json import decode_json_header, encode_json_header
-from fusee.wire.hot_decode import HOT_DECODERS
+from fusee.wire.hot_decode import HOT_DECODERS, HOT_PREFIX_SIZE
 
 if TYPE_CHECKING:
     from fusee.wire.command import Command
 
 _WORDS: Final = Struct(">iI")
 _LENGTH: Final = Struct(">i")
-_CODE_PREFIX: Final = b'{"code":'
-_CODE_START: Final = len(_CODE_PREFIX)
-_CODE_END: Final = _CODE_START + 8
+_FORMS_END: Final = 2 << 24
 
 # First two bytes of what other protocols say first, to name the likely mistake.
 _FOREIGN: Final = {
@@ -85,12 +83,18 @@ class FrameDecoder:
         size = len(data)
         position = 0
         limits = self._limits
+        frame_max = limits.frame_size_max
+        header_max = limits.header_size_max
+        hot_decoder = HOT_DECODERS.get
         need = 4
         try:
             while size - position >= 8:
                 length, word = _WORDS.unpack_from(data, position)
                 header_size = word & 0xFFFFFF
-                self._check(length, word)
+                if not (4 <= length <= frame_max and header_size <= length - 4 and header_size <= header_max):
+                    self._refuse(length, word)
+                if word >= _FORMS_END:
+                    self._refuse(length, word)
                 end = position + 4 + length
                 if end > size:
                     need = 4 + length
@@ -100,11 +104,9 @@ class FrameDecoder:
                 header = data[header_start:body_start]
                 command: Command | None = None
                 if word < 0x1000000:
-                    if header.startswith(_CODE_PREFIX):
-                        digits = header[_CODE_START : header.find(b",", _CODE_START, _CODE_END)]
-                        hot = HOT_DECODERS.get(digits)
-                        if hot is not None:
-                            command = hot(header)
+                    hot = hot_decoder(header[:HOT_PREFIX_SIZE])
+                    if hot is not None:
+                        command = hot(header)
                     if command is None:
                         command = decode_json_header(header)
                 else:
@@ -119,7 +121,9 @@ class FrameDecoder:
             else:
                 need = 8
                 if size - position >= 4:
-                    self._check_length(_LENGTH.unpack_from(data, position)[0])
+                    (length,) = _LENGTH.unpack_from(data, position)
+                    if not 4 <= length <= frame_max:
+                        self._refuse(length, 0)
         except ProtocolError as failure:
             self.failure = failure
             return commands
@@ -128,22 +132,19 @@ class FrameDecoder:
             self._need = need
         return commands
 
-    def _check(self, length: int, word: int) -> None:
-        self._check_length(length)
+    def _refuse(self, length: int, word: int) -> NoReturn:
+        limits = self._limits
         form, header_size = word >> 24, word & 0xFFFFFF
+        if length < 4:
+            raise ProtocolError(f"frame length {length} is less than the 4 bytes every frame has")
+        if length > limits.frame_size_max:
+            looks_like = _FOREIGN.get(length >> 16, "")
+            raise FrameTooLargeError(f"frame of {length} bytes, limit {limits.frame_size_max}{looks_like}")
         if form > HeaderForm.BINARY:
             raise ProtocolError(f"header form {form} is unknown; 0 is JSON, 1 is binary: not a RocketMQ client?")
         if header_size > length - 4:
             raise ProtocolError(f"header of {header_size} bytes does not fit into a frame of {length}")
-        if header_size > self._limits.header_size_max:
-            raise FrameTooLargeError(f"header of {header_size} bytes, limit {self._limits.header_size_max}")
-
-    def _check_length(self, length: int) -> None:
-        if length < 4:
-            raise ProtocolError(f"frame length {length} is less than the 4 bytes every frame has")
-        if length > self._limits.frame_size_max:
-            looks_like = _FOREIGN.get(length >> 16, "")
-            raise FrameTooLargeError(f"frame of {length} bytes, limit {self._limits.frame_size_max}{looks_like}")
+        raise FrameTooLargeError(f"header of {header_size} bytes, limit {limits.header_size_max}")
 
 
 def encode_head(command: Command, form: HeaderForm = HeaderForm.JSON) -> bytes:

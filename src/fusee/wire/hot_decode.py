@@ -66,5 +66,9 @@ HOT_HEADERS: Final[dict[RequestCode, type[Header]]] = {
     RequestCode.GET_ROUTEINFO_BY_TOPIC: GetRouteInfo,
 }
 
-# By the digits that follow `{"code":`, which is how every known client begins its header.
-HOT_DECODERS: Final = {str(int(code)).encode(): _decoder(header) for code, header in HOT_HEADERS.items()}
+HOT_PREFIX_SIZE: Final = 12
+
+# By the first bytes of the header, `{"code":310,` or `{"code":10,"`: every known client puts the code first.
+HOT_DECODERS: Final = {
+    b'{"code":%d,"' % code: _decoder(header) for code, header in HOT_HEADERS.items() if code < 100
+} | {b'{"code":%d,' % code: _decoder(header) for code, header in HOT_HEADERS.items() if code >= 100}

@@ -145,9 +145,7 @@ def decode_register_body(
         return decode_json(body, RegisterBrokerBody)
     if compressed or body[0] == _ZLIB_FIRST_BYTE:
         return _read_compressed(_inflate(body, size_max), with_mappings=version >= _MAPPING_VERSION)
-    raise FieldError(
-        f"register body of {len(body)} bytes begins with {first!r}: neither JSON nor a zlib stream"
-    )
+    raise FieldError(f"register body of {len(body)} bytes begins with {first!r}: neither JSON nor a zlib stream")
 
 
 def encode_register_body(body: RegisterBrokerBody, *, compress: bool = False) -> bytes:
