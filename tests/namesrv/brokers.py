@@ -11,6 +11,7 @@ from fusee.namesrv.kv_table import KvTable
 from fusee.namesrv.route_table import Registration, RouteTable
 from fusee.wire.bodies.topic import DataVersion, TopicConfig, TopicConfigTable, TopicQueueMappingInfo
 from fusee.wire.command import Command
+from fusee.wire.framing import FrameDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -132,6 +133,8 @@ class NameServerDesk:
     def answer(self, request: Command, link: FakeLink | None = None) -> Command:
         answer = self.handlers.routes()[request.code](request, link or self.link)  # type: ignore[index]
         assert answer is not None
+        if isinstance(answer, bytes):
+            (answer,) = FrameDecoder().feed(answer)
         assert answer.is_response
         assert answer.opaque == request.opaque
         return answer

@@ -136,7 +136,10 @@ def test_route_cache_is_bounded_and_unknown_topics_are_not_kept() -> None:
 def test_route_is_served_from_the_cache() -> None:
     desk = NameServerDesk()
     announce(desk)
-    assert route(desk).body is route(desk).body
+    first = route(desk).body
+    (kept,) = desk.handlers._bodies.values()
+    assert route(desk).body == first == kept
+    assert next(iter(desk.handlers._bodies.values())) is kept
 
 
 def test_route_by_zone() -> None:

@@ -61,6 +61,7 @@ from fusee.wire.headers.namesrv import (
     WipeWritePermissionResponse,
 )
 from fusee.wire.headers.replication import NotifyMinBrokerIdChange
+from fusee.wire.hot_encode import response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -122,7 +123,7 @@ class Handlers:
         self._bodies: dict[tuple[str, bool, str], bytes] = {}
         self._bodies_of: tuple[int, int, NameServerConfig] = (-1, -1, config)
 
-    def routes(self) -> dict[RequestCode, Callable[[Command, Link], Command | None]]:
+    def routes(self) -> dict[RequestCode, Callable[[Command, Link], Command | bytes | None]]:
         """The name server on one page."""
         return {
             RequestCode.PUT_KV_CONFIG: self.put_kv_config,
@@ -170,7 +171,7 @@ class Handlers:
 
     # Routes
 
-    def get_route(self, request: Command, link: Link) -> Command:
+    def get_route(self, request: Command, link: Link) -> Command | bytes:
         """105: the route of a topic."""
         header = request.read(GetRouteInfo)
         config = self.config
@@ -200,7 +201,7 @@ class Handlers:
             if len(self._bodies) >= config.route_cache_entries_max:
                 self._bodies.clear()
             self._bodies[key] = body
-        return request.reply(body=body)
+        return response(request.opaque, ResponseCode.SUCCESS, len(body)) + body
 
     def _route(self, topic: str, _standard_json: bool, zone: str) -> TopicRouteData | None:
         route = self._routes.route(topic, acting_master=self.config.support_acting_master)
