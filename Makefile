@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format interop interop-quick bench bench-quick docs clean
+.PHONY: help demo test test-long check format interop interop-quick bench bench-quick docs clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ demo: $(STAMP) ## see it work: five minutes of Fusee in a few seconds
 
 test: $(STAMP) ## the whole suite except interoperation with other runtimes
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not interop"
+
+test-long: $(STAMP) ## the long forms: every crash point, 50 rounds of kill -9, more random histories
+	@FUSEE_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/store/crash tests/store/kill tests/store/test_store_state_machine.py
 
 check: $(STAMP) ## format, lint, types, floors, generated documents
 	@$(BIN)/ruff format --check .

@@ -8,6 +8,7 @@ FuseeError
 │   └── FrameTooLargeError      a frame or header over its limit
 ├── StoreError                  the store or a file of it cannot do what was asked; names the file
 │   ├── StoreFullError          no space left (retryable: space may be freed)
+│   ├── StoreBusyError          more is gathered than the disk takes (retryable)
 │   ├── StoreCorruptError       bytes at rest are damaged; names file and position
 │   └── StoreFailedError        a sync failed: what was written may be lost, nothing more is acknowledged
 ├── FieldError                  a header field is missing or has the wrong form
@@ -60,6 +61,12 @@ class StoreError(FuseeError):
 
 class StoreFullError(StoreError):
     """The disk has no space left; reading goes on, and writing again when there is space."""
+
+    retryable = True
+
+
+class StoreBusyError(StoreError):
+    """More is waiting to be written than the limit allows."""
 
     retryable = True
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "fusee"
 MODULES = sorted(SOURCE.rglob("*.py"))
 # Tables are read from top to bottom and may be long; everything else that grows this far has become two things.
-LINES_MAX = 700
+LINES_MAX = 800
 TABLES = {"wire/codes.py", "wire/protocol_table.py", "wire/headers/admin.py"}
 FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|commons?|helpers?|managers?|impl|base|misc)(_|$)")
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from fusee import __version__
 from fusee.cli.serve import namesrv
+from fusee.cli.store import app as store_app
 from fusee.errors import ConfigError, FuseeError
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command("namesrv")(namesrv)
+app.add_typer(store_app, name="store")
 
 
 def _show_version(wanted: bool) -> None:

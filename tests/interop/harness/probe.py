@@ -1,4 +1,4 @@
-"""A request and its answer over a plain socket, written apart from fusee.wire so that it can judge it.
+"""Requests and their answers over a plain socket, written apart from fusee.wire so that they can judge it.
 
 Request codes stand here as numbers for the same reason.
 """
@@ -10,8 +10,19 @@ import re
 import socket
 import struct
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+if TYPE_CHECKING:
+    from types import TracebackType
+
+PULL_MESSAGE: Final = 11
+QUERY_MESSAGE: Final = 12
+SEARCH_OFFSET: Final = 29
+GET_MAX_OFFSET: Final = 30
+GET_MIN_OFFSET: Final = 31
+VIEW_MESSAGE: Final = 33
+GET_ALL_CONSUMER_OFFSETS: Final = 43
+QUERY_CONSUME_QUEUE: Final = 321
 PUT_KV_CONFIG: Final = 100
 GET_KV_CONFIG: Final = 101
 GET_ROUTE: Final = 105
@@ -50,6 +61,55 @@ class Answer:
         return json.loads(_BARE_KEY.sub(r'\1"\2":', self.body.decode()))
 
 
+class Connection:
+    """One connection for many questions, one after the other."""
+
+    def __init__(self, address: str) -> None:
+        """Raises OSError when nobody listens."""
+        host, _, port = address.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)), SOCKET_TIMEOUT_S)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(
+        self,
+        code: int,
+        fields: dict[str, str] | None = None,
+        *,
+        body: bytes = b"",
+        version: int = VERSION_5_5_0,
+    ) -> Answer:
+        """Asks and waits for the answer. Raises OSError when none comes."""
+        header = json.dumps(
+            {
+                "code": code,
+                "language": "JAVA",
+                "version": version,
+                "opaque": 7,
+                "flag": 0,
+                "serializeTypeCurrentRPC": "JSON",
+                "extFields": fields or {},
+            }
+        ).encode()
+        self._socket.sendall(struct.pack(">iI", 4 + len(header) + len(body), len(header)) + header + body)
+        length, word = struct.unpack(">iI", _read(self._socket, 8))
+        frame = _read(self._socket, length - 4)
+        assert word >> 24 == 0, f"asked in JSON, answered in form {word >> 24}"
+        answer = json.loads(frame[: word & 0xFFFFFF])
+        assert answer["opaque"] == 7, answer
+        assert answer["flag"] & 1, answer
+        return Answer(answer["code"], answer.get("remark"), answer.get("extFields") or {}, frame[word & 0xFFFFFF :])
+
+
 def ask(
     address: str,
     code: int,
@@ -59,27 +119,8 @@ def ask(
     version: int = VERSION_5_5_0,
 ) -> Answer:
     """Opens a connection, asks, closes. Raises OSError when nobody answers."""
-    header = json.dumps(
-        {
-            "code": code,
-            "language": "JAVA",
-            "version": version,
-            "opaque": 7,
-            "flag": 0,
-            "serializeTypeCurrentRPC": "JSON",
-            "extFields": fields or {},
-        }
-    ).encode()
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), SOCKET_TIMEOUT_S) as connection:
-        connection.sendall(struct.pack(">iI", 4 + len(header) + len(body), len(header)) + header + body)
-        length, word = struct.unpack(">iI", _read(connection, 8))
-        frame = _read(connection, length - 4)
-    assert word >> 24 == 0, f"asked in JSON, answered in form {word >> 24}"
-    answer = json.loads(frame[: word & 0xFFFFFF])
-    assert answer["opaque"] == 7, answer
-    assert answer["flag"] & 1, answer
-    return Answer(answer["code"], answer.get("remark"), answer.get("extFields") or {}, frame[word & 0xFFFFFF :])
+    with Connection(address) as connection:
+        return connection.ask(code, fields, body=body, version=version)
 
 
 def route_of(address: str, topic: str) -> dict[str, Any] | None:
@@ -98,10 +139,10 @@ def brokers_of(address: str) -> dict[str, dict[str, str]]:
 
 
 def _read(connection: socket.socket, size: int) -> bytes:
-    data = b""
+    data = bytearray()
     while len(data) < size:
         chunk = connection.recv(size - len(data))
         if not chunk:
             raise ConnectionError(f"connection closed after {len(data)} of {size} bytes")
         data += chunk
-    return data
+    return bytes(data)

@@ -93,12 +93,12 @@ class Child:
             os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
 
-    def stop(self) -> int:
+    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Asks to end (SIGTERM), insists after a while; the exit code."""
         if self.is_running:
             self.popen.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.popen.wait(STOP_TIMEOUT_S)
+                self.popen.wait(timeout_s)
         self.kill()
         return self.popen.returncode
 

@@ -1,4 +1,4 @@
-"""Our Java programs as Python objects: the judges, mqadmin, a producer and a consumer."""
+"""Our Java programs as Python objects: the judges, mqadmin, producers, consumers, and those for stores."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tests.interop.harness.processes import NotInTimeError
 
 if TYPE_CHECKING:
     from tests.interop.harness.processes import Dialogue, Fleet
+    from tests.interop.harness.servers import JavaBroker, NameServer
     from tests.interop.harness.toolchain import Runtime
 
 ADMIN_TIMEOUT_S: Final = 60.0
@@ -178,3 +179,101 @@ class Consumer:
 
     def _collect_until(self, last: str) -> None:
         self._messages += self._dialogue.events_until(last)
+
+
+class Workload:
+    """The real clients filling a broker with messages of every kind, and reading some of them."""
+
+    TOPICS: Final = ("plain", "batch", "inner", "delay", "tx")
+
+    def __init__(
+        self, fleet: Fleet, runtime: Runtime, name_server: NameServer, broker: JavaBroker, prefix: str
+    ) -> None:
+        self.topics = [f"{prefix}_{topic}" for topic in self.TOPICS]
+        self._name_server = name_server
+        folder = fleet.folder("workload")
+        program = "fusee.interop.tools.Workload"
+        command = runtime.command(
+            *(program, name_server.address, broker.address, prefix),
+            home_dir=folder,
+            properties=client_properties(binary=False),
+        )
+        self._dialogue: Dialogue = fleet.converse("workload", command, folder)
+
+    def begin(self) -> None:
+        """Makes its topics on the broker, which must be there, and waits until they can be sent to."""
+        self._dialogue.order("begin")
+        assert self._dialogue.events_until("done") == []
+        for topic in self.topics:
+            self._name_server.await_topic(topic)
+
+    def mix(self, count: int) -> list[dict[str, Any]]:
+        """Messages of all kinds, and what became of each."""
+        self._dialogue.order(f"mix {count}")
+        return self._dialogue.events_until("done")
+
+    def consume(self, group: str) -> list[dict[str, Any]]:
+        """Reads the plain topic as this group; which messages were sent back, and a summary at the end."""
+        self._dialogue.order(f"consume {group}")
+        return self._dialogue.events_until("done", timeout_s=180.0)
+
+    def begin_flood(self, threads: int) -> None:
+        """Sends from several threads for as long as the broker takes it."""
+        self._dialogue.order(f"flood {threads}")
+
+    def flooded(self, count: int) -> list[dict[str, Any]]:
+        """The next so many reports of the flood."""
+        return [self._dialogue.next_event() for _ in range(count)]
+
+    def end_of_flood(self) -> list[dict[str, Any]]:
+        """The rest of the reports, when the broker is gone."""
+        return self._dialogue.events_until("done")
+
+    def kill(self) -> None:
+        self._dialogue.kill()
+
+
+class Lookup:
+    """The real client looking into a store through its broker."""
+
+    def __init__(self, fleet: Fleet, runtime: Runtime, name_servers: str) -> None:
+        folder = fleet.folder("lookup")
+        command = runtime.command(
+            *("fusee.interop.tools.Lookup", name_servers),
+            home_dir=folder,
+            properties=client_properties(binary=False),
+        )
+        self._dialogue: Dialogue = fleet.converse("lookup", command, folder)
+
+    def await_ready(self) -> None:
+        assert self._dialogue.events_until("ready") == []
+
+    def consume(self, group: str, count: int, *topics: str) -> list[dict[str, Any]]:
+        """Everything that a consumer was given until it had `count` messages, in the order of each queue."""
+        return self._ask("consume", group, str(count), *topics)
+
+    def by_key(self, topic: str, key: str, begin_ms: int = 0, end_ms: int = (1 << 63) - 1) -> list[dict[str, Any]]:
+        answer = self._ask("key", topic, key, str(begin_ms), str(end_ms))
+        return [event for event in answer if event["event"] == "message"]
+
+    def by_id(self, topic: str, message_id: str) -> dict[str, Any]:
+        """The message with this offset id or unique key."""
+        [message] = self._ask("id", topic, message_id)
+        return message
+
+    def by_time(self, topic: str, broker_name: str, queue_id: int, timestamp_ms: int) -> int:
+        """The queue offset that a client would go to for this time."""
+        [found] = self._ask("time", topic, broker_name, str(queue_id), str(timestamp_ms))
+        queue_offset: int = found["queueOffset"]
+        return queue_offset
+
+    def send(self, topic: str, broker_name: str, queue_id: int, count: int, prefix: str) -> list[dict[str, Any]]:
+        """Sends to one queue; what became of each message."""
+        return self._ask("send", topic, broker_name, str(queue_id), str(count), prefix)
+
+    def kill(self) -> None:
+        self._dialogue.kill()
+
+    def _ask(self, *words: str) -> list[dict[str, Any]]:
+        self._dialogue.order("\t".join(words))
+        return self._dialogue.events_until("done", timeout_s=180.0)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 START_TIMEOUT_S: Final = 60.0
 # The broker announces itself again every ten seconds at the most often.
 REGISTRATION_TIMEOUT_S: Final = 45.0
+# It sleeps here and there on its way out; one that is killed before its end leaves no clean store.
+BROKER_STOP_TIMEOUT_S: Final = 60.0
 CLUSTER: Final = "DefaultCluster"
 
 
@@ -134,9 +136,8 @@ class JavaBroker:
     def start(self) -> None:
         config = self._folder / "broker.conf"
         config.write_text("".join(f"{key}={value}\n" for key, value in self._configuration().items()), encoding="utf-8")
-        startup = "org.apache.rocketmq.broker.BrokerStartup"
         command = self._runtime.command(
-            startup,
+            "fusee.interop.tools.Serve",
             *("-c", str(config)),
             home_dir=self._folder,
             heap_mb=512,
@@ -176,9 +177,14 @@ class JavaBroker:
         assert self._child is not None
         self._child.kill()
 
+    def begin_stop(self) -> None:
+        """Asks it to end, which takes it seconds; `stop` waits for the end."""
+        assert self._child is not None
+        self._child.popen.terminate()
+
     def stop(self) -> int:
         assert self._child is not None
-        return self._child.stop()
+        return self._child.stop(timeout_s=BROKER_STOP_TIMEOUT_S)
 
     def _configuration(self) -> dict[str, str]:
         return {

@@ -3,8 +3,8 @@ package fusee.interop.client;
 import java.util.Arrays;
 
 /**
- * Saves three seconds per shutdown. A client that shuts down joins its event thread, which looks at its stop flag only
- * that often; an interrupt makes it look at once.
+ * Saves three seconds per shutdown of a client, and more of a broker. Who shuts down joins its event thread, which
+ * looks at its stop flag only that often; an interrupt makes it look at once.
  */
 public final class Hurry implements Runnable {
     private final Thread watched;
@@ -15,7 +15,16 @@ public final class Hurry implements Runnable {
 
     /** Watches over every client that the calling thread will shut down. */
     public static void watch() {
-        Thread thread = new Thread(new Hurry(Thread.currentThread()), "hurry");
+        start(new Hurry(Thread.currentThread()));
+    }
+
+    /** Watches over every thread from the moment that this process is asked to end. */
+    public static void watchTheEnd() {
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> start(new Hurry(null))));
+    }
+
+    private static void start(Hurry hurry) {
+        Thread thread = new Thread(hurry, "hurry");
         thread.setDaemon(true);
         thread.start();
     }
@@ -25,7 +34,7 @@ public final class Hurry implements Runnable {
         try {
             while (true) {
                 Thread.sleep(20);
-                if (Arrays.stream(watched.getStackTrace()).anyMatch(Hurry::isShutdown)) {
+                if (isShuttingDown()) {
                     Thread.getAllStackTraces().forEach((thread, stack) -> {
                         if (Arrays.stream(stack).anyMatch(Hurry::isEventLoop)) {
                             thread.interrupt();
@@ -38,8 +47,16 @@ public final class Hurry implements Runnable {
         }
     }
 
+    private boolean isShuttingDown() {
+        return watched != null
+            ? Arrays.stream(watched.getStackTrace()).anyMatch(Hurry::isShutdown)
+            : Thread.getAllStackTraces().values().stream().flatMap(Arrays::stream).anyMatch(Hurry::isShutdown);
+    }
+
     private static boolean isShutdown(StackTraceElement frame) {
-        return frame.getClassName().endsWith(".NettyRemotingClient") && frame.getMethodName().equals("shutdown");
+        String owner = frame.getClassName();
+        return frame.getMethodName().equals("shutdown")
+            && (owner.endsWith(".NettyRemotingClient") || owner.endsWith(".NettyRemotingServer"));
     }
 
     private static boolean isEventLoop(StackTraceElement frame) {

@@ -1,0 +1,1 @@
+"""Whom we are measured beside: the bare event loop, and the original."""

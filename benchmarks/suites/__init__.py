@@ -1,0 +1,19 @@
+"""The benchmarks by name. Each is a module with TITLE and `run(plan) -> Findings`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.suites import codec, namesrv, store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.plan import Plan
+    from benchmarks.results import Findings
+
+SUITES: Final[dict[str, tuple[str, Callable[[Plan], Findings]]]] = {
+    "namesrv": (namesrv.TITLE, namesrv.run),
+    "codec": (codec.TITLE, codec.run),
+    "store": (store.TITLE, store.run),
+}

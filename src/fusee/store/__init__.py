@@ -1,0 +1,1 @@
+"""The storage engine: bytes at rest, in the format of RocketMQ."""

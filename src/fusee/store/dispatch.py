@@ -1,0 +1,103 @@
+"""Reads the log behind the writer and tells everyone who derives something from it (Java: ReputMessageService).
+
+`LogScanner` takes records out of the written log in order and turns each into a `Dispatched`; `Dispatcher` hands them
+in batches to the sinks (consume queues, index, transaction table, arrival listeners), in log order, in that order. It
+owns `dispatched_offset`: what lies before it is visible to consumers. Restarted from an earlier offset it tells
+everything again, so sinks ignore what they have.
+
+A record that cannot be read ends the scan with StoreCorruptError naming file and position: nothing is skipped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from fusee.errors import RecordError, StoreCorruptError
+from fusee.message.record_layout import FRAME, MAGIC_BLANK
+from fusee.store.dispatch_batch import DispatchBatch
+from fusee.store.record_scan import find_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fusee.store.commit_log import CommitLog
+    from fusee.store.results import Dispatched
+
+# What one batch reads of the log: long enough for arrays to pay, short enough for the processor's cache.
+_BATCH_BYTES: Final = 2048 * 1024
+_BATCH_RECORDS_MAX: Final = 2048
+
+
+class DispatchSink(Protocol):
+    """Derives something from records."""
+
+    def accept(self, batch: Sequence[Dispatched]) -> None:
+        """Take these, in log order; those already taken may come again."""
+
+
+class LogScanner:
+    """Takes records out of the log."""
+
+    def __init__(self, log: CommitLog, delay_ms_of: Callable[[int], int | None] | None = None) -> None:
+        """`delay_ms_of` gives the delay of a level, for the delivery time of delayed messages."""
+        self._log = log
+        self._record_size_max = log.record_size_max
+        self._delay_ms_of = delay_ms_of or (lambda level: None)
+
+    def scan(self, log_offset: int) -> tuple[DispatchBatch | None, int]:
+        """The next batch of records from here, and where to go on: the same offset when nothing is written there."""
+        log = self._log
+        while True:
+            view = log.chunk(log_offset, _BATCH_BYTES + self._record_size_max)
+            positions, stop = find_records(view, size_max=_BATCH_BYTES)
+            if len(positions) > _BATCH_RECORDS_MAX:
+                stop = int(positions[_BATCH_RECORDS_MAX])
+                positions = positions[:_BATCH_RECORDS_MAX]
+            if len(positions) and FRAME.unpack_from(view, int(positions[-1]))[1] == MAGIC_BLANK:
+                positions = positions[:-1]
+                stop = log.next_segment(log_offset) - log_offset
+            elif stop == 0 and len(view) >= 8 and FRAME.unpack_from(view)[1] == MAGIC_BLANK:
+                stop = log.next_segment(log_offset) - log_offset
+            if not len(positions):
+                if stop == 0:
+                    self._check_nothing(view, log_offset)
+                    return None, log_offset
+                log_offset += stop  # only the blank was left of this segment
+                continue
+            try:
+                return DispatchBatch(view, positions, log_offset, self._delay_ms_of), log_offset + stop
+            except RecordError as error:
+                raise StoreCorruptError(
+                    f"{log.folder}: a record behind log offset {log_offset} is damaged: {error}"
+                ) from error
+
+    def _check_nothing(self, view: memoryview, log_offset: int) -> None:
+        if len(view):
+            raise StoreCorruptError(f"{self._log.folder}: no whole record at log offset {log_offset}, which is written")
+
+
+class Dispatcher:
+    """Keeps the sinks level with the log."""
+
+    def __init__(self, scanner: LogScanner, sinks: Sequence[DispatchSink]) -> None:
+        self._scanner = scanner
+        self._sinks = sinks
+        self.dispatched_offset = 0
+        self.dispatched_timestamp_ms = 0
+
+    def run(self, batches_max: int | None = None) -> int:
+        """Dispatch what is written, at most this many batches; how many records."""
+        count = 0
+        rounds = 0
+        while batches_max is None or rounds < batches_max:
+            batch, next_offset = self._scanner.scan(self.dispatched_offset)
+            if next_offset == self.dispatched_offset:
+                break
+            if batch is not None:
+                for sink in self._sinks:
+                    sink.accept(batch)
+                self.dispatched_timestamp_ms = batch.last_timestamp_ms
+                count += len(batch)
+            self.dispatched_offset = next_offset
+            rounds += 1
+        return count

@@ -1,0 +1,399 @@
+"""A run of records of the log as arrays: what consume queues and index need, found without a loop per record.
+
+A batch is a sequence of `Dispatched`, made one by one when somebody asks for them; who can, takes the arrays instead,
+several times as fast: `groups` for consume queues, `index_keys` for the index. The two ways say the same (tests hold
+them to it); where the arrays would not (`is_plain` is False: delayed messages, inner batches, text that is not ASCII,
+a name that stands twice in one record's properties), whoever asks falls back to the objects.
+
+Hashes: with S[j] the sum of unit i times 31**-i over i < j, modulo 2**32, Java's hash of the text in [a, b) is
+(S[b] - S[a]) * 31**(b-1), because 31 has an inverse. One running sum over the properties of all records therefore gives
+the hash of every tag and key in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+
+import numpy as np
+
+from fusee.message import properties as names
+from fusee.message.hashing import tags_code
+from fusee.message.properties import find_keys, find_property, find_tag, find_unique_id
+from fusee.message.topics import SCHEDULE_TOPIC
+from fusee.store.key_hash import index_hashes, topic_prefix_hash
+from fusee.store.property_entries import split_entries
+from fusee.store.record_scan import locate_parts, windows
+from fusee.store.results import Dispatched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from numpy.typing import NDArray
+
+_INNER_BATCH: Final = 0x80
+_TRANSACTION_TYPE: Final = 0xC
+_COMMIT: Final = 0x8
+_ROLLBACK: Final = 0xC
+_INNER_NUM: Final = names.INNER_NUM.encode()
+_DELAY: Final = names.DELAY.encode()
+_TAGS_NAME: Final = int.from_bytes(b"TAGS", "big")
+_KEYS_NAME: Final = int.from_bytes(b"KEYS", "big")
+_UNIQ_KEY_NAME: Final = int.from_bytes(b"UNIQ_KEY", "big")
+_SPACE: Final = 0x20
+
+ENTRY: Final = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+
+_UNITS_MAX: Final = 1 << 20
+
+
+def _powers(factor: int) -> NDArray[np.uint32]:
+    row = np.full(_UNITS_MAX + 1, factor, dtype=np.uint32)
+    row[0] = 1
+    return np.multiply.accumulate(row, dtype=np.uint32)
+
+
+@lru_cache(maxsize=1)
+def _weights() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """(31**i, 31**-i) modulo 2**32; made when first needed, 8 MB."""
+    return _powers(31), _powers(pow(31, -1, 1 << 32))
+
+
+@lru_cache(maxsize=65_536)
+def topic_text(raw: bytes) -> str:
+    """The topic of these bytes, which come back with every message."""
+    return raw.decode("utf-8", "replace")
+
+
+class QueueRun(NamedTuple):
+    """Records of one queue, in order: their rows in the batch, and their consume queue entries as they are stored."""
+
+    topic: str
+    queue_id: int
+    first_queue_offset: int
+    is_consecutive: bool
+    rows: NDArray[np.intp]
+    entries: NDArray[Any]
+
+
+class _Entries(NamedTuple):
+    raw: NDArray[np.uint8]
+    sums: NDArray[np.uint32]
+    rows: NDArray[np.intp]
+    name_start: NDArray[np.int64]
+    name_size: NDArray[np.int64]
+    value_start: NDArray[np.int64]
+    value_end: NDArray[np.int64]
+
+
+class DispatchBatch(Sequence[Dispatched]):
+    """Records that lie end to end in the log."""
+
+    def __init__(
+        self,
+        view: memoryview,
+        positions: NDArray[np.int64],
+        log_offset: int,
+        delay_ms_of: Callable[[int], int | None],
+    ) -> None:
+        """Raises RecordError naming the position of a record that does not hold together."""
+        self._view = view
+        self._parts = locate_parts(view, positions)
+        self._delay_ms_of = delay_ms_of
+        head = self._parts.head
+        self.log_offsets: NDArray[np.int64] = positions + log_offset
+        self.sizes: NDArray[np.int64] = head["store_size"].astype(np.int64)
+        self.queue_ids: NDArray[np.int64] = head["queue_id"].astype(np.int64)
+        self.queue_offsets: NDArray[np.int64] = head["queue_offset"].astype(np.int64)
+        self.sys_flags: NDArray[np.int64] = head["sys_flag"].astype(np.int64)
+        data = np.frombuffer(view, np.uint8)
+        self.store_timestamps_ms: NDArray[np.int64] = windows(data, ">i8")[self._parts.store_timestamp_start].astype(
+            np.int64
+        )
+
+    # As a sequence of objects
+
+    def __len__(self) -> int:
+        return len(self.log_offsets)
+
+    @overload
+    def __getitem__(self, index: int) -> Dispatched: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Dispatched]: ...
+
+    def __getitem__(self, index: int | slice) -> Dispatched | list[Dispatched]:
+        return self.objects[index]
+
+    def __iter__(self) -> Iterator[Dispatched]:
+        return iter(self.objects)
+
+    @property
+    def last_log_offset(self) -> int:
+        return int(self.log_offsets[-1])
+
+    @property
+    def last_timestamp_ms(self) -> int:
+        return int(self.store_timestamps_ms[-1])
+
+    @cached_property
+    def objects(self) -> list[Dispatched]:
+        """Every record by itself."""
+        view, parts = self._view, self._parts
+        batch: list[Dispatched] = []
+        for (
+            topic_start,
+            topic_end,
+            properties_start,
+            end,
+            queue_id,
+            queue_offset,
+            log_offset,
+            size,
+            sys_flag,
+            prepared,
+            store_timestamp_ms,
+        ) in zip(
+            parts.topic_start.tolist(),
+            parts.topic_end.tolist(),
+            parts.properties_start.tolist(),
+            parts.record_end.tolist(),
+            self.queue_ids.tolist(),
+            self.queue_offsets.tolist(),
+            self.log_offsets.tolist(),
+            self.sizes.tolist(),
+            self.sys_flags.tolist(),
+            parts.tail["prepared_transaction_offset"].tolist(),
+            self.store_timestamps_ms.tolist(),
+            strict=True,
+        ):
+            topic = topic_text(bytes(view[topic_start:topic_end]))
+            properties = bytes(view[properties_start:end])
+            tag = find_tag(properties)
+            unique = find_unique_id(properties)
+            keys = find_keys(properties)
+            code = tags_code(tag) if tag else 0
+            count = 0
+            if topic == SCHEDULE_TOPIC:
+                code = self._delivery_time(properties, store_timestamp_ms, code)
+            if sys_flag & _INNER_BATCH:
+                number = find_property(properties, _INNER_NUM)
+                count = int(number) if number and number.isdigit() else 1
+            batch.append(
+                Dispatched(
+                    topic,
+                    queue_id,
+                    queue_offset,
+                    log_offset,
+                    size,
+                    code,
+                    store_timestamp_ms,
+                    sys_flag,
+                    prepared,
+                    unique.decode("utf-8", "replace") if unique else "",
+                    _tokens(keys.decode("utf-8", "replace")) if keys else (),
+                    properties,
+                    count,
+                )
+            )
+        return batch
+
+    def _delivery_time(self, properties: bytes, store_timestamp_ms: int, code: int) -> int:
+        level = find_property(properties, _DELAY)
+        delay_ms = self._delay_ms_of(int(level)) if level and level.isdigit() else None
+        return code if delay_ms is None else store_timestamp_ms + delay_ms
+
+    # As arrays
+
+    def concerns(self, topics: Collection[str], sys_flag_mask: int, sys_flag: int) -> bool:
+        """Whether any record has one of these topics, or these bits in its system flag."""
+        return any(topic in topics for topic in self.topics) or bool(
+            ((self.sys_flags & sys_flag_mask) == sys_flag).any()
+        )
+
+    @cached_property
+    def topics(self) -> list[str]:
+        """The topics that occur, by the numbers in `topic_ids`."""
+        return self._topics[0]
+
+    @property
+    def topic_ids(self) -> NDArray[np.intp]:
+        """Which of `topics` each record has."""
+        return self._topics[1]
+
+    @cached_property
+    def _topics(self) -> tuple[list[str], NDArray[np.intp]]:
+        parts = self._parts
+        data = np.frombuffer(self._view, np.uint8)
+        sizes = parts.topic_end - parts.topic_start
+        ids = np.zeros(len(sizes), np.intp)
+        topics: list[str] = []
+        for size in np.unique(sizes).tolist():
+            rows = np.flatnonzero(sizes == size)
+            if size == 0:
+                ids[rows] = len(topics)
+                topics.append("")
+                continue
+            names_of_size = windows(data, f"V{size}")[parts.topic_start[rows]]
+            found, numbers = _unique_rows(names_of_size)
+            ids[rows] = numbers + len(topics)
+            topics += [topic_text(raw) for raw in found]
+        return topics, ids
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether the arrays say the same as the objects."""
+        if (self.sys_flags & _INNER_BATCH).any() or SCHEDULE_TOPIC in self.topics:
+            return False
+        entries = self._entries
+        return entries is not None
+
+    @cached_property
+    def _entries(self) -> _Entries | None:
+        view, parts = self._view, self._parts
+        starts, ends = parts.properties_start.tolist(), parts.record_end.tolist()
+        joined = b"".join([view[start:end] for start, end in zip(starts, ends, strict=True)])
+        if len(joined) > _UNITS_MAX or not joined.isascii():
+            return None
+        raw = np.frombuffer(joined, np.uint8)
+        offsets = np.zeros(len(starts) + 1, np.int32)
+        np.cumsum(parts.record_end - parts.properties_start, out=offsets[1:])
+        found = split_entries(raw, offsets)
+        counts = np.diff(found.row_offsets)
+        rows = np.repeat(np.arange(len(starts)), counts)
+        _, inverses = _weights()
+        sums = np.zeros(len(raw) + 1, np.uint32)
+        np.cumsum(np.multiply(raw, inverses[: len(raw)], dtype=np.uint32), dtype=np.uint32, out=sums[1:])
+        return _Entries(
+            raw, sums, rows, found.name_start, found.name_end - found.name_start, found.value_start, found.value_end
+        )
+
+    def _values_of(self, name: int, size: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+        """Rows that have the property of this name, and where its value lies; the last one where it stands twice."""
+        entries = self._entries
+        assert entries is not None
+        candidates = np.flatnonzero(entries.name_size == size)
+        words = windows(entries.raw, f">u{size}")[entries.name_start[candidates]]
+        matching = candidates[words == name]
+        rows = entries.rows[matching]
+        if len(rows) > 1 and (rows[1:] == rows[:-1]).any():
+            keep = np.append(rows[1:] != rows[:-1], True)
+            rows, matching = rows[keep], matching[keep]
+        return rows, entries.value_start[matching], entries.value_end[matching]
+
+    def _hashes(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint32]:
+        entries = self._entries
+        assert entries is not None
+        powers, _ = _weights()
+        difference: NDArray[np.uint32] = entries.sums[ends] - entries.sums[starts]
+        return difference * powers[ends - 1]
+
+    @cached_property
+    def tags_codes(self) -> NDArray[np.int64]:
+        """The tag's hash of each record, 0 without a tag. Only when `is_plain`."""
+        codes = np.zeros(len(self), np.int64)
+        rows, starts, ends = self._values_of(_TAGS_NAME, 4)
+        codes[rows] = self._hashes(starts, ends).view(np.int32)
+        return codes
+
+    def groups(self) -> Iterator[QueueRun]:
+        """The records that make consume queue entries, by queue. Only when `is_plain`."""
+        kinds = self.sys_flags & _TRANSACTION_TYPE
+        entries = np.empty(len(self), ENTRY)
+        entries["log_offset"] = self.log_offsets
+        entries["size"] = self.sizes
+        entries["tags_code"] = self.tags_codes
+        width = int(self.queue_ids.max()) + 1
+        numbers = self.topic_ids * width + self.queue_ids
+        order = np.argsort(numbers, kind="stable")
+        if kinds.any():
+            order = order[((kinds == 0) | (kinds == _COMMIT))[order]]
+            if not len(order):
+                return
+        sorted_numbers = numbers[order]
+        borders = np.flatnonzero(sorted_numbers[1:] != sorted_numbers[:-1]) + 1
+        starts = [0, *borders.tolist()]
+        stops = [*borders.tolist(), len(order)]
+        ordered = entries[order]
+        queue_offsets = self.queue_offsets[order]
+        # Within a run the difference to the row number is the same everywhere.
+        steps = queue_offsets - np.arange(len(order))
+        breaks = np.flatnonzero(steps[1:] != steps[:-1]) + 1
+        broken = frozenset(breaks.tolist()) - frozenset(borders.tolist())
+        for start, stop in zip(starts, stops, strict=True):
+            number = int(sorted_numbers[start])
+            consecutive = not broken or not any(start < at < stop for at in broken)
+            yield QueueRun(
+                self.topics[number // width],
+                number % width,
+                int(queue_offsets[start]),
+                consecutive,
+                order[start:stop],
+                ordered[start:stop],
+            )
+
+    def index_keys(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+        """(hash as an index stores it, row) of every unique key, key and tag, in order. Only when `is_plain`."""
+        unique_rows, unique_starts, unique_ends = self._values_of(_UNIQ_KEY_NAME, 8)
+        key_rows, key_starts, key_ends = self._values_of(_KEYS_NAME, 4)
+        key_rows, key_starts, key_ends = self._split_tokens(key_rows, key_starts, key_ends)
+        tag_rows, tag_starts, tag_ends = self._values_of(_TAGS_NAME, 4)
+        rows = np.concatenate((unique_rows, key_rows, tag_rows))
+        starts = np.concatenate((unique_starts, key_starts, tag_starts))
+        ends = np.concatenate((unique_ends, key_ends, tag_ends))
+        # Among the keys of a topic a tag stands as `T#tag`.
+        is_tag = np.zeros(len(rows), np.intp)
+        is_tag[len(rows) - len(tag_rows) :] = 1
+        order = np.argsort(rows, kind="stable")
+        rows, starts, ends, is_tag = rows[order], starts[order], ends[order], is_tag[order]
+        kept = (self.sys_flags[rows] & _TRANSACTION_TYPE) != _ROLLBACK
+        if not kept.all():
+            rows, starts, ends, is_tag = rows[kept], starts[kept], ends[kept], is_tag[kept]
+        powers, _ = _weights()
+        of_topics = np.array(
+            [[topic_prefix_hash(topic), topic_prefix_hash(f"{topic}#T")] for topic in self.topics], np.uint32
+        )
+        prefixes = of_topics[self.topic_ids[rows], is_tag]
+        hashes = prefixes * powers[ends - starts] + self._hashes(starts, ends)
+        return index_hashes(hashes.view(np.int32)), rows
+
+    def _split_tokens(
+        self, rows: NDArray[np.intp], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+        entries = self._entries
+        assert entries is not None
+        spaces = np.flatnonzero(entries.raw == _SPACE)
+        if not len(spaces):
+            return rows, starts, ends
+        has_space = np.searchsorted(spaces, starts) < np.searchsorted(spaces, ends)
+        if not has_space.any():
+            return rows, starts, ends
+        token_rows: list[int] = []
+        token_starts: list[int] = []
+        token_ends: list[int] = []
+        raw = entries.raw
+        for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
+            position = start
+            for token in bytes(raw[start:end]).split(b" "):
+                if token:
+                    token_rows.append(row)
+                    token_starts.append(position)
+                    token_ends.append(position + len(token))
+                position += len(token) + 1
+        return np.array(token_rows, np.intp), np.array(token_starts, np.int64), np.array(token_ends, np.int64)
+
+
+def _tokens(keys: str) -> tuple[str, ...]:
+    return tuple(token for token in keys.split(" ") if token)
+
+
+def _unique_rows(rows: NDArray[Any]) -> tuple[list[bytes], NDArray[np.intp]]:
+    """The different byte strings of equal size, and which each row is."""
+    size = rows.dtype.itemsize
+    table = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), size)
+    if (table == table[0]).all():
+        return [table[0].tobytes()], np.zeros(len(rows), np.intp)
+    found: dict[bytes, int] = {}
+    numbers = np.fromiter((found.setdefault(raw, len(found)) for raw in rows.tolist()), dtype=np.intp, count=len(rows))
+    return list(found), numbers

@@ -1,0 +1,616 @@
+"""The store as its users see it: put, get, flush, dispatch, query, expire (Java: DefaultMessageStore).
+
+Wires the parts and keeps them level; the logic is in the parts. One thread uses it, except `FlushJob.run`.
+
+A put goes: `put` (place in the log and in its queue) -> `write` (in the file) -> flush (on disk) and `dispatch` (in
+consume queues and index, visible to consumers). The owner drives these steps and may group any number of puts before
+each; the offsets tell how far each step has come. What a reply may promise is a comparison of numbers:
+`result.end_offset <= store.written_offset` (survives the process), `<= store.flushed_offset` (survives the machine).
+
+A store is opened for work by `open`, which recovers, and closed by `close`. A crash is the absence of `close`.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from fusee.clock import Clock, SystemClock
+from fusee.errors import MessageError, StoreError, StoreFailedError, StoreFullError
+from fusee.message import properties as names
+from fusee.message.record import seal_record, with_crc_tail
+from fusee.message.record_layout import (
+    RECORD_SIZE_MIN,
+    TIMESTAMP,
+    TOPIC_SIZE_MAX_V1,
+    body_crc,
+    pack_record,
+    record_size,
+    store_timestamp_position,
+)
+from fusee.store.checkpoint import Checkpoint
+from fusee.store.commit_log import CommitLog
+from fusee.store.config import StoreConfig
+from fusee.store.consume_queue import Boundary
+from fusee.store.dispatch import Dispatcher, DispatchSink, LogScanner
+from fusee.store.durability import Durability, FlushJob
+from fusee.store.filesystem import File, FileSystem, Lock, OsFileSystem
+from fusee.store.index import Index
+from fusee.store.layout import StorePaths
+from fusee.store.query import RecordQuery
+from fusee.store.queue_table import QueueTable
+from fusee.store.reader import read_messages
+from fusee.store.recovery import LogWalker, RecoveryReport, judge
+from fusee.store.results import Dispatched, PutResult
+from fusee.store.retention import DiskState, Retention
+from fusee.store.transaction_table import TransactionTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from fusee.message.batch import BatchElement
+    from fusee.store.new_record import NewRecord
+    from fusee.store.recovery import Progress
+    from fusee.store.results import GetResult
+
+_TRANSACTION_TYPE: Final = 0xC
+_PREPARED: Final = 0x4
+_ROLLBACK: Final = 0xC
+_INNER_BATCH: Final = 0x80
+_UNUSUAL: Final = _TRANSACTION_TYPE | _INNER_BATCH
+_HOST_FAMILIES: Final = 0x30
+
+
+class MessageStore:
+    """A store in a folder."""
+
+    def __init__(
+        self,
+        root: Path,
+        config: StoreConfig | None = None,
+        *,
+        files: FileSystem | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.config = config or StoreConfig()
+        self.paths = StorePaths(root)
+        self._files = files or OsFileSystem()
+        self._clock = clock or SystemClock()
+        self.log = CommitLog(self.paths.commit_log, self.config, self._files)
+        self.queues = QueueTable(self.paths, self.config, self._files)
+        self.index = Index(self.paths.index, self.config, self._files, self._clock)
+        self.transactions = TransactionTable(self.paths, self.config, self._files, record_at=self.log.record_at)
+        self.query = RecordQuery(self.log, self.index)
+        self._arrival = _Arrivals()
+        sinks: list[DispatchSink] = [self.queues, self.transactions, self._arrival]
+        if self.config.message_index_enable:
+            sinks.insert(1, self.index)
+        self.dispatcher = Dispatcher(LogScanner(self.log, self.config.delay_ms_of), sinks)
+        self.durability = Durability(self.log, self.config)
+        self.checkpoint = Checkpoint(self.paths.checkpoint, self._files)
+        self.retention = Retention(self.config, self._files)
+        self._lock: Lock | None = None
+        # Why nothing can be put now; None when it can.
+        self._refusal: StoreError | None = StoreError(f"the store in {root} is not open")
+        self._seals = self.config.enabled_append_prop_crc
+        self._body_size_max = self.config.max_message_size
+        self._size_max = min(self.config.record_size_max, self.log.record_size_max)
+        self._next_offsets: dict[tuple[str, int], int] = {}
+        self._queues_lag = False
+        self._derived_dirty: list[File] = []
+        self._derived_flush: FlushJob | None = None
+        self._derived_flushed_offset = 0
+        self._unwritten: list[tuple[int, tuple[str, int], int]] = []
+        self._last_timestamp_ms = 0
+        self._written_timestamp_ms = 0
+        self._topics: dict[str, bytes] = {}
+        self._is_open = False
+
+    # Life
+
+    def open(self, progress: Progress | None = None, *, repair: bool = False) -> RecoveryReport:
+        """Recover what is there and begin work.
+
+        `progress(done, total)` is called in bytes on long recoveries. Raises StoreCorruptError, naming the place, on
+        damage that no crash explains; `repair` cuts the log there instead. Raises StoreError when the store is open
+        elsewhere.
+        """
+        files, paths = self._files, self.paths
+        files.make_folder(paths.root)
+        self._lock = files.lock(paths.lock)
+        try:
+            unclean = files.exists(paths.abort)
+            self.log.open()
+            self.queues.open()
+            self.checkpoint.load()
+            report = self._recover(unclean, progress, repair)
+            self._mark_running()
+        except BaseException:
+            self._release()
+            raise
+        self._is_open = True
+        self._refusal = None
+        return report
+
+    def close(self) -> None:
+        """Write, dispatch and sync everything, and mark the stop as clean."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._refusal = StoreError(f"the store in {self.paths.root} is closed")
+        try:
+            if self.durability.failure is None:
+                self.write()
+                self.dispatch()
+                self.flush()
+                self.flush_derived()
+                self._files.remove(self.paths.abort)
+                self._files.sync_folder(self.paths.root)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self.log.close()
+        self.queues.close()
+        self.index.close()
+        self.transactions.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _mark_running(self) -> None:
+        file = self._files.open(self.paths.abort, size=0)
+        text = str(os.getpid()).encode()
+        file.close()
+        file = self._files.open(self.paths.abort, size=len(text))
+        file.write(text, 0)
+        file.sync()
+        file.close()
+        self._files.sync_folder(self.paths.root)
+
+    def _recover(self, unclean: bool, progress: Progress | None, repair: bool) -> RecoveryReport:
+        checkpoint, log = self.checkpoint, self.log
+        walker = LogWalker(log, self.config, checkpoint.log_timestamp_ms if unclean else None)
+        if unclean:
+            safe_ms = checkpoint.recovery_timestamp_ms(index_too=self.config.message_index_safe)
+            start = walker.start_after_crash(safe_ms)
+            covered = self.queues.recover(verify=True, synced_offset=start)
+        else:
+            covered = self.queues.recover(verify=False)
+            start = walker.start_after_clean_stop(covered)
+        walk = walker.walk(start, progress)
+        cut_bytes, cut_reason = judge(
+            walk, walker, log, unclean=unclean, synced_timestamp_ms=checkpoint.log_timestamp_ms, repair=repair
+        )
+        log.truncate(walk.end_offset)
+        # After a crash an entry behind the start may be torn and look whole: all of them are made again.
+        self.queues.truncate(start if unclean else walk.end_offset)
+        self.index.open(unclean=unclean, safe_timestamp_ms=checkpoint.index_timestamp_ms)
+        self.index.truncate(walk.end_offset)
+        self.transactions.open(unclean=unclean)
+        self.transactions.truncate(walk.end_offset)
+        self._drop_before(log.min_offset)
+        self.durability.start_at(walk.end_offset, walk.last_timestamp_ms)
+        self._last_timestamp_ms = self._written_timestamp_ms = walk.last_timestamp_ms
+        from_offset = min(covered, walk.end_offset, self.transactions.covered_offset)
+        if unclean:
+            from_offset = min(from_offset, start)
+        if self.config.message_index_enable:
+            from_offset = min(from_offset, self.index.covered_offset)
+        self.dispatcher.dispatched_offset = self._derived_flushed_offset = max(from_offset, log.min_offset)
+        dispatched = self.dispatcher.run()
+        # The walk has seen pages that may never have reached the disk: make true what the offsets now say.
+        for base_offset, file in log.segments():
+            if base_offset >= start:
+                file.sync()
+        self._next_offsets.clear()
+        return RecoveryReport(unclean, start, walk.end_offset, walk.records, cut_bytes, cut_reason, dispatched)
+
+    # Put
+
+    def put(self, record: NewRecord) -> PutResult:
+        """Give a record its place. Raises MessageError for one that breaks a limit; the store is as before then.
+
+        Raises StoreFullError, StoreBusyError or StoreFailedError when nothing can be taken now.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        body = record.body
+        properties = record.properties
+        sys_flag = record.sys_flag
+        key = (record.topic, record.queue_id)
+        queue_offset = self._next_offsets.get(key)
+        if queue_offset is None:
+            queue_offset = self._next_offset(key)
+        count = 1
+        if sys_flag & _UNUSUAL:
+            if sys_flag & _TRANSACTION_TYPE in (_PREPARED, _ROLLBACK):
+                count = queue_offset = 0
+            if sys_flag & _INNER_BATCH:
+                count, properties = _with_inner_base(properties, queue_offset)
+        if self._seals:
+            properties = with_crc_tail(properties)
+        topic = self._topics.get(record.topic)
+        if topic is None:
+            topic = self._topic_bytes(record.topic)
+        size = self._checked_size(sys_flag, len(body), len(properties), len(topic))
+        log = self.log
+        log_offset = log.place(size)
+        now_ms = self._now_ms()
+        data = pack_record(
+            topic,
+            body,
+            properties,
+            body_crc(body),
+            record.queue_id,
+            record.flag,
+            queue_offset,
+            log_offset,
+            sys_flag,
+            record.born_timestamp_ms,
+            record.born_host,
+            now_ms,
+            record.store_host,
+            record.reconsume_times,
+            record.prepared_transaction_offset,
+        )
+        log.append(seal_record(data) if self._seals else data)
+        end_offset = log_offset + size
+        if count:
+            self._next_offsets[key] = queue_offset + count
+            self._unwritten.append((end_offset, key, count))
+        return PutResult(log_offset, queue_offset, end_offset, now_ms)
+
+    def put_batch(self, record: NewRecord, elements: Sequence[BatchElement]) -> PutResult:
+        """Give the messages of a batch consecutive places in one queue; all of them or none.
+
+        `record` says what they have in common; its own body and properties are not stored.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        if not elements:
+            raise MessageError("a batch without messages cannot be stored")
+        key = (record.topic, record.queue_id)
+        queue_offset = self._next_offset(key)
+        topic = self._topic_bytes(record.topic)
+        sealing = self._seals
+        sizes: list[int] = []
+        for element in elements:
+            properties_size = len(with_crc_tail(element.properties_bytes) if sealing else element.properties_bytes)
+            sizes.append(self._checked_size(record.sys_flag, len(element.body), properties_size, len(topic)))
+        total = sum(sizes)
+        if total > self.config.record_size_max:
+            raise MessageError(
+                f"the batch takes {total} bytes, limit {self.config.record_size_max} (maxMessageSize); send it in parts"
+            )
+        log_offset = position = self.log.place(total)
+        now_ms = self._now_ms()
+        log_offsets: list[int] = []
+        parts: list[bytes] = []
+        for number, element in enumerate(elements):
+            properties = with_crc_tail(element.properties_bytes) if sealing else element.properties_bytes
+            body = element.body
+            data = pack_record(
+                topic,
+                body,
+                properties,
+                body_crc(body),
+                record.queue_id,
+                element.flag,
+                queue_offset + number,
+                position,
+                record.sys_flag,
+                record.born_timestamp_ms,
+                record.born_host,
+                now_ms,
+                record.store_host,
+                record.reconsume_times,
+                record.prepared_transaction_offset,
+            )
+            parts.append(seal_record(data) if sealing else data)
+            log_offsets.append(position)
+            position += sizes[number]
+        self.log.append(b"".join(parts))
+        self._next_offsets[key] = queue_offset + len(elements)
+        self._unwritten.append((position, key, len(elements)))
+        return PutResult(log_offset, queue_offset, position, now_ms, len(elements), tuple(log_offsets))
+
+    def append_raw(self, data: bytes, log_offset: int) -> None:
+        """Take replicated log bytes as they are, whole records and blanks; written at once."""
+        if self._refusal is not None:
+            raise self._refusal
+        self.log.append_raw(data, log_offset)
+        self._forget_next_offsets()
+
+    def write(self) -> int:
+        """Hand what was put to the operating system; the new written offset.
+
+        Raises StoreFullError or StoreError: then every put behind `written_offset` is void, and its queue offset is
+        given to the next one.
+        """
+        try:
+            written = self.log.write()
+        except StoreError as error:
+            for end_offset, key, count in reversed(self._unwritten):
+                if end_offset > self.log.written_offset:
+                    self._next_offsets[key] -= count
+            self._unwritten.clear()
+            if isinstance(error, StoreFullError):
+                self._refusal = error
+            raise
+        self._unwritten.clear()
+        self._written_timestamp_ms = self._last_timestamp_ms
+        return written
+
+    def _next_offset(self, key: tuple[str, int]) -> int:
+        offset = self._next_offsets.get(key)
+        if offset is None:
+            if self._queues_lag:
+                # What the log holds of this queue may not have been told to its consume queue yet.
+                self.dispatch()
+                self._queues_lag = False
+            offset = self._next_offsets[key] = self.queues.next_offset(*key)
+        return offset
+
+    def _forget_next_offsets(self) -> None:
+        self._next_offsets.clear()
+        self._queues_lag = True
+
+    def _topic_bytes(self, topic: str) -> bytes:
+        raw = self._topics.get(topic)
+        if raw is None:
+            if len(self._topics) > 100_000:
+                self._topics.clear()
+            raw = self._topics[topic] = topic.encode()
+            if not raw or len(raw) > 255:
+                del self._topics[topic]
+                raise MessageError(f"topic of {len(raw)} bytes; a topic has 1 to 255")
+        return raw
+
+    def _checked_size(self, sys_flag: int, body_size: int, properties_size: int, topic_size: int) -> int:
+        """The size of the record of these parts. Raises MessageError naming the limit that it breaks."""
+        if sys_flag & _HOST_FAMILIES or topic_size > TOPIC_SIZE_MAX_V1:
+            size = record_size(sys_flag, body_size, topic_size, properties_size)
+        else:
+            size = RECORD_SIZE_MIN + body_size + topic_size + properties_size
+        if size > self._size_max or body_size > self._body_size_max or properties_size > names.PROPERTIES_SIZE_MAX:
+            if body_size > self._body_size_max:
+                raise MessageError(f"message body of {body_size} bytes, limit {self._body_size_max} (maxMessageSize)")
+            if properties_size > names.PROPERTIES_SIZE_MAX:
+                raise MessageError(f"message properties of {properties_size} bytes, limit {names.PROPERTIES_SIZE_MAX}")
+            raise MessageError(f"the message takes {size} bytes in the log, limit {self._size_max}")
+        return size
+
+    def _now_ms(self) -> int:
+        # Never back: order of time is order of the log, whatever happens to the clock.
+        self._last_timestamp_ms = max(self._clock.time_ms(), self._last_timestamp_ms)
+        return self._last_timestamp_ms
+
+    # Offsets: how far each step has come
+
+    @property
+    def end_offset(self) -> int:
+        return self.log.end_offset
+
+    @property
+    def written_offset(self) -> int:
+        return self.log.written_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        return self.durability.flushed_offset
+
+    @property
+    def dispatched_offset(self) -> int:
+        return self.dispatcher.dispatched_offset
+
+    # Flush and dispatch
+
+    def begin_flush(self) -> FlushJob | None:
+        """The next flush of the log, to be run on any thread and then given to `finish_flush`."""
+        return self.durability.begin(self._written_timestamp_ms)
+
+    def finish_flush(self, job: FlushJob) -> int:
+        """Take over a flush that has run; the flushed offset. Raises StoreFailedError, which is final."""
+        try:
+            self.durability.finish(job)
+        except StoreFailedError as error:
+            self._refusal = error
+            raise
+        self.checkpoint.log_timestamp_ms = self.durability.flushed_timestamp_ms
+        return self.durability.flushed_offset
+
+    def flush(self) -> int:
+        """Write and sync the log here and now."""
+        self.write()
+        job = self.begin_flush()
+        if job is not None:
+            job.run()
+            self.finish_flush(job)
+        return self.durability.flushed_offset
+
+    def dispatch(self, batches_max: int | None = None) -> int:
+        """Bring consume queues, index and transactions level with what is written; how many records."""
+        return self.dispatcher.run(batches_max)
+
+    def on_arrival(self, listener: Callable[[Sequence[Dispatched]], object]) -> None:
+        """Call this with every batch of records that has become visible."""
+        self._arrival.listeners.append(listener)
+
+    def begin_flush_derived(self, *, thorough: bool = True) -> FlushJob | None:
+        """A flush of consume queues, index and transactions, up to what is dispatched; None while one is running.
+
+        Without `thorough` the slots of the index are left for later: they are many pages, and can be made again.
+        """
+        self.durability.check()
+        if self._derived_flush is not None:
+            return None
+        # Kept until they are synced: when one of the parts finds no space, the others have given theirs out already.
+        files = self._derived_dirty
+        files += self.queues.collect_dirty()
+        files += self.index.collect_dirty(thorough=thorough)
+        files += self.transactions.collect_dirty()
+        self._derived_flush = FlushJob(
+            list(files), self.dispatcher.dispatched_offset, self.dispatcher.dispatched_timestamp_ms
+        )
+        return self._derived_flush
+
+    def finish_flush_derived(self, job: FlushJob) -> None:
+        """Take over a flush of derived files and save the checkpoint."""
+        self._derived_flush = None
+        if job.error is not None:
+            self._fail(job.error)
+        self._derived_dirty.clear()
+        self._derived_flushed_offset = max(self._derived_flushed_offset, job.target_offset)
+        if job.timestamp_ms:
+            self.checkpoint.queues_timestamp_ms = max(self.checkpoint.queues_timestamp_ms, job.timestamp_ms)
+            self.checkpoint.index_timestamp_ms = max(self.checkpoint.index_timestamp_ms, self.index.safe_timestamp_ms)
+        self.checkpoint.save()
+
+    def flush_derived(self) -> None:
+        """Sync consume queues, index and transactions here and now, and save the checkpoint."""
+        job = self.begin_flush_derived()
+        if job is not None:
+            job.run()
+            self.finish_flush_derived(job)
+
+    def prepare(self) -> bool:
+        """Make the next log segment ahead of need; whether one was made."""
+        return self.log.prepare()
+
+    # Get and query
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The first queue offset that can still be read; 0 for a queue that is not there."""
+        return self.queues.min_offset(topic, queue_id)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset that will become visible next."""
+        return self.queues.next_offset(topic, queue_id)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """The queue offset at this store time: the first not before it, or with UPPER the last not after it."""
+        return self.queues.offset_by_time(topic, queue_id, timestamp_ms, boundary, self.store_time)
+
+    def store_time(self, log_offset: int) -> int | None:
+        """Store time of the record at this log offset, in milliseconds; None when there is none."""
+        record = self.log.record_at(log_offset)
+        if record is None:
+            return None
+        (timestamp_ms,) = TIMESTAMP.unpack_from(record, store_timestamp_position(record[39]))
+        return int(timestamp_ms)
+
+    def record_at(self, log_offset: int) -> memoryview | None:
+        """The whole record at this log offset, from where it lies."""
+        return self.log.record_at(log_offset)
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        max_bytes: int | None = None,
+        tags_codes: frozenset[int] | None = None,
+        predicate: Callable[[bytes], bool] | None = None,
+    ) -> GetResult:
+        """Records of a queue from an offset on, filtered by tag codes and by a predicate on raw properties."""
+        return read_messages(
+            self.log,
+            self.queues,
+            self.config,
+            topic,
+            queue_id,
+            queue_offset,
+            max_count,
+            max_bytes,
+            tags_codes=tags_codes,
+            predicate=predicate,
+        )
+
+    # Expire and truncate
+
+    def expire(self) -> list[Path]:
+        """One round of retention: remove expired segments and what points to them; which log files went."""
+        segments = [file.path for _, file in self.log.segments()]
+        decision = self.retention.decide(self.paths.commit_log, segments, self._clock.time_ms())
+        removed: list[Path] = []
+        if decision.expired:
+            bases = [base for base, _ in self.log.segments()]
+            removed = self.log.drop_head(self._droppable(bases[decision.expired]))
+            self._drop_before(self.log.min_offset)
+        state, space = self.retention.disk_state(self.paths.commit_log)
+        if state is DiskState.FULL:
+            full = StoreFullError(
+                f"the disk of {self.paths.commit_log} has {space.free} of {space.total} bytes free: puts are refused "
+                "until there is more. Free some, shorten fileReservedTime, or move the store"
+            )
+            if self._refusal is None:
+                self._refusal = full
+        elif isinstance(self._refusal, StoreFullError):
+            self._refusal = None
+        return removed
+
+    def _droppable(self, log_offset: int) -> int:
+        """How far towards this log offset the log may go.
+
+        Only what consume queues have on disk: they are what tells, after a crash, which queue offsets were used. A
+        flush is in order when they lag; on a full disk it may fail, and then older segments go alone.
+        """
+        if self._derived_flushed_offset < log_offset and self._derived_flush is None:
+            with suppress(StoreFullError):
+                self.flush_derived()
+        return min(log_offset, self._derived_flushed_offset)
+
+    def truncate(self, log_offset: int) -> None:
+        """Forget everything from this log offset on, durably: a replica that went another way than its master.
+
+        Raises StoreFailedError when it could not be done wholly; recovery at the next start brings the parts level.
+        """
+        try:
+            self.log.truncate(log_offset)
+            self.queues.truncate(log_offset)
+            self.index.truncate(log_offset)
+            self.transactions.truncate(log_offset)
+        except StoreError as error:
+            self._fail(error)
+        self.durability.cut(log_offset)
+        self.dispatcher.dispatched_offset = min(self.dispatcher.dispatched_offset, log_offset)
+        self._derived_flushed_offset = min(self._derived_flushed_offset, log_offset)
+        self._unwritten.clear()
+        self._forget_next_offsets()
+
+    def _fail(self, error: StoreError) -> NoReturn:
+        """Stop for good. Raises StoreFailedError."""
+        try:
+            self.durability.fail(error)
+        except StoreFailedError as failure:
+            self._refusal = failure
+            raise
+
+    def _drop_before(self, log_offset: int) -> None:
+        self.queues.drop_before(log_offset)
+        self.index.drop_before(log_offset)
+        self.transactions.drop_before(log_offset)
+
+
+class _Arrivals:
+    """The last sink: tells listeners what has become visible."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[Sequence[Dispatched]], object]] = []
+
+    def accept(self, batch: Sequence[Dispatched]) -> None:
+        for listener in self.listeners:
+            listener(batch)
+
+
+def _with_inner_base(properties: bytes, queue_offset: int) -> tuple[int, bytes]:
+    number = names.find_property(properties, names.INNER_NUM.encode())
+    if number is None or not number.isdigit() or int(number) < 1:
+        raise MessageError("an inner batch needs the property INNER_NUM with the number of its messages")
+    base = b"%b\x01%d\x02" % (names.INNER_BASE.encode(), queue_offset)
+    without = names.remove_property(properties, names.INNER_BASE.encode())
+    return int(number), names.join_properties(without, base)
