@@ -129,17 +129,17 @@ def test_route_cache_is_bounded_and_unknown_topics_are_not_kept() -> None:
     for number in range(10):
         assert route(desk, f"t{number}").code == ResponseCode.SUCCESS
         route(desk, f"unknown-{number}")
-        assert len(desk.handlers._bodies) <= 3
-        assert all(key[0].startswith("t") for key in desk.handlers._bodies)
+        assert len(desk.handlers._answers) <= 3
+        assert all(key[0].startswith("t") for key in desk.handlers._answers)
 
 
 def test_route_is_served_from_the_cache() -> None:
     desk = NameServerDesk()
     announce(desk)
     first = route(desk).body
-    (kept,) = desk.handlers._bodies.values()
-    assert route(desk).body == first == kept
-    assert next(iter(desk.handlers._bodies.values())) is kept
+    (kept,) = desk.handlers._answers.values()
+    assert route(desk).body == first == kept.body
+    assert next(iter(desk.handlers._answers.values())) is kept
 
 
 def test_route_by_zone() -> None:

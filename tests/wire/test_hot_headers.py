@@ -158,3 +158,9 @@ def test_plain_heads_equal_general_encoding(code: int) -> None:
     assert hot_encode.response(5, code, 12) == encode_head(Command(code, 5, 1, body=b"x" * 12))
     heartbeat = Command(RequestCode.HEART_BEAT, 5, ext_fields={}, body=b"x" * 7)
     assert hot_encode.heartbeat_request(5, 7) == encode_head(heartbeat)
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=50), st.sampled_from([0, 17]))
+def test_prepared_answer_equals_general_encoding(opaque: int, body: bytes, code: int) -> None:
+    prepared = hot_encode.PreparedAnswer(body, code)
+    assert prepared.frame(opaque) == encode_frame(Command(code, opaque, 1, body=body))

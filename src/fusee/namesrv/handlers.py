@@ -5,7 +5,7 @@ Every handler takes the request and the connection it came over, and returns the
 here opens or owns a connection: links are closed, and brokers told of changes, through what the
 composition root passes in.
 
-The route query decides the speed of a name server. Its encoded bodies are kept per topic, dialect and
+The route query decides the speed of a name server. Its prepared answers are kept per topic, dialect and
 zone until routes, key/value configuration or settings change.
 """
 
@@ -61,7 +61,7 @@ from fusee.wire.headers.namesrv import (
     WipeWritePermissionResponse,
 )
 from fusee.wire.headers.replication import NotifyMinBrokerIdChange
-from fusee.wire.hot_encode import response
+from fusee.wire.hot_encode import PreparedAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -120,8 +120,10 @@ class Handlers:
             SavedFile(config.config_store_path, file_system=file_system) if config.config_store_path else None
         )
         self._started = clock.monotonic()
-        self._bodies: dict[tuple[str, bool, str], bytes] = {}
-        self._bodies_of: tuple[int, int, NameServerConfig] = (-1, -1, config)
+        # Prepared route answers by topic, dialect and zone, and the state of the tables that they were made from.
+        self._answers: dict[tuple[str, bool, str], PreparedAnswer] = {}
+        self._routes_version = self._kv_version = -1
+        self._answers_config = config
 
     def routes(self) -> dict[RequestCode, Callable[[Command, Link], Command | bytes | None]]:
         """The name server on one page."""
@@ -183,12 +185,16 @@ class Handlers:
             )
         standard_json = request.version >= STANDARD_JSON_VERSION or header.accept_standard_json_only is True
         key = (header.topic, standard_json, _zone_of(request))
-        state = (self._routes.version, self._kv.version, config)
-        if state != self._bodies_of:
-            self._bodies.clear()
-            self._bodies_of = state
-        body = self._bodies.get(key)
-        if body is None:
+        if (
+            self._routes.version != self._routes_version
+            or self._kv.version != self._kv_version
+            or config is not self._answers_config
+        ):
+            self._answers.clear()
+            self._routes_version, self._kv_version = self._routes.version, self._kv.version
+            self._answers_config = config
+        answer = self._answers.get(key)
+        if answer is None:
             route = self._route(*key)
             if route is None:
                 return request.reply(
@@ -197,11 +203,11 @@ class Handlers:
                     "No broker has announced it to this name server: check its name, create it, or look at "
                     "the cluster list whether its brokers are registered here.",
                 )
-            body = encode_route(route, standard_json=standard_json)
-            if len(self._bodies) >= config.route_cache_entries_max:
-                self._bodies.clear()
-            self._bodies[key] = body
-        return response(request.opaque, ResponseCode.SUCCESS, len(body)) + body
+            answer = PreparedAnswer(encode_route(route, standard_json=standard_json))
+            if len(self._answers) >= config.route_cache_entries_max:
+                self._answers.clear()
+            self._answers[key] = answer
+        return answer.frame(request.opaque)
 
     def _route(self, topic: str, _standard_json: bool, zone: str) -> TopicRouteData | None:
         route = self._routes.route(topic, acting_master=self.config.support_acting_master)

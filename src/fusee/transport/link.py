@@ -115,13 +115,18 @@ class Link(asyncio.Protocol):
                 else:
                     answer = router.dispatch(command, self)
                 if answer is not None and not flag & ONEWAY_FLAG:
-                    self._collect(answer, out)
+                    if type(answer) is bytes:
+                        out.append(answer)
+                    else:
+                        self._collect(answer, out)
         if out:
             self._write(out)
-        if decoder.pending_bytes == 0:
-            self.partial_since = None
-        elif commands or self.partial_since is None:
-            self.partial_since = self.last_activity
+        pending = decoder.pending_bytes
+        if pending or self.partial_since is not None:
+            if not pending:
+                self.partial_since = None
+            elif commands or self.partial_since is None:
+                self.partial_since = self.last_activity
         if decoder.failure is not None:
             self.fail(decoder.failure)
 
@@ -293,7 +298,9 @@ class Link(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if memoryview in map(type, out):
+        if len(out) == 1 and type(out[0]) is bytes:
+            transport.write(out[0])
+        elif memoryview in map(type, out):
             transport.writelines(out)  # slices of a mapped file go out from where they lie
         else:
             transport.write(b"".join(out))

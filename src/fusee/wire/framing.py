@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _WORDS: Final = Struct(">iI")
 _LENGTH: Final = Struct(">i")
+_BINARY_WORD: Final = 1 << 24
 _FORMS_END: Final = 2 << 24
+_hot_decoder: Final = HOT_DECODERS.get
 
 # First two bytes of what other protocols say first, to name the likely mistake.
 _FOREIGN: Final = {
@@ -55,10 +57,12 @@ class FrameLimits:
 class FrameDecoder:
     """Takes commands out of a stream of bytes."""
 
-    __slots__ = ("_layouts", "_limits", "_need", "_tail", "failure")
+    __slots__ = ("_header_max", "_layouts", "_limits", "_need", "_plain_max", "_tail", "failure")
 
     def __init__(self, limits: FrameLimits | None = None) -> None:
         self._limits = limits or FrameLimits()
+        self._plain_max = self._limits.frame_size_max + 4
+        self._header_max = self._limits.header_size_max
         self._layouts = LayoutMemory()
         self._tail = bytearray()
         self._need = 4
@@ -71,6 +75,28 @@ class FrameDecoder:
 
     def feed(self, data: bytes) -> list[Command]:
         """Every command that is complete with these bytes, in order. Look at `failure` afterwards."""
+        if not self._tail and self.failure is None and len(data) >= 8:
+            # A client that waits for each answer sends exactly one frame at a time.
+            length, word = _WORDS.unpack_from(data)
+            body_start = word + 8
+            if length + 4 == len(data) and body_start <= len(data) <= self._plain_max and word <= self._header_max:
+                header = data[8:body_start]
+                hot = _hot_decoder(header[:HOT_PREFIX_SIZE])
+                command = None if hot is None else hot(header)
+                if command is None:
+                    try:
+                        command = decode_json_header(header)
+                    except ProtocolError as failure:
+                        self.failure = failure
+                        return []
+                fields = command.ext_fields
+                if fields is None or len(fields) <= self._limits.fields_max:
+                    if body_start != len(data):
+                        command.body = data[body_start:]
+                    return [command]
+        return self._feed(data)
+
+    def _feed(self, data: bytes) -> list[Command]:
         if self._tail:
             self._tail += data
             if len(self._tail) < self._need:
@@ -85,7 +111,6 @@ class FrameDecoder:
         limits = self._limits
         frame_max = limits.frame_size_max
         header_max = limits.header_size_max
-        hot_decoder = HOT_DECODERS.get
         need = 4
         try:
             while size - position >= 8:
@@ -104,7 +129,7 @@ class FrameDecoder:
                 header = data[header_start:body_start]
                 command: Command | None = None
                 if word < 0x1000000:
-                    hot = hot_decoder(header[:HOT_PREFIX_SIZE])
+                    hot = _hot_decoder(header[:HOT_PREFIX_SIZE])
                     if hot is not None:
                         command = hot(header)
                     if command is None:
@@ -149,8 +174,11 @@ class FrameDecoder:
 
 def encode_head(command: Command, form: HeaderForm = HeaderForm.JSON) -> bytes:
     """Everything of the frame but the body, which may then be sent from where it lies."""
-    header = encode_json_header(command) if form is HeaderForm.JSON else encode_binary_header(command)
-    return _WORDS.pack(4 + len(header) + len(command.body), form << 24 | len(header)) + header
+    if form is HeaderForm.JSON:
+        header = encode_json_header(command)
+        return _WORDS.pack(4 + len(header) + len(command.body), len(header)) + header
+    header = encode_binary_header(command)
+    return _WORDS.pack(4 + len(header) + len(command.body), _BINARY_WORD | len(header)) + header
 
 
 def encode_frame(command: Command, form: HeaderForm = HeaderForm.JSON) -> bytes:

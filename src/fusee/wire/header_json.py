@@ -20,6 +20,7 @@ from fusee.wire.command import Command
 from fusee.wire.fields import Int32
 from fusee.wire.lenient_json import loads
 
+_NAMES: Final = {language: language.name for language in LanguageCode}
 LANGUAGES: Final = {language.name: language for language in LanguageCode}
 
 
@@ -66,7 +67,7 @@ def encode_json_header(command: Command) -> bytes:
             command.code,
             msgspec.UNSET if ext_fields is None else ext_fields,
             command.flag,
-            command.language.name,
+            _NAMES[command.language],
             command.opaque,
             msgspec.UNSET if command.remark is None else command.remark,
             "JSON",

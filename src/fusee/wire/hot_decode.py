@@ -15,7 +15,7 @@ from fusee.wire.codes import LanguageCode, RequestCode
 from fusee.wire.command import RESPONSE_FLAG, Command
 from fusee.wire.fields import Header, Int32
 from fusee.wire.header_json import LANGUAGES
-from fusee.wire.headers.namesrv import GetRouteInfo
+from fusee.wire.headers.namesrv import GetKeyValue, GetRouteInfo
 from fusee.wire.headers.offset import QueryConsumerOffset, UpdateConsumerOffset
 from fusee.wire.headers.pull import PullMessage
 from fusee.wire.headers.send import SendMessageV1, SendMessageV2
@@ -64,6 +64,7 @@ HOT_HEADERS: Final[dict[RequestCode, type[Header]]] = {
     RequestCode.UPDATE_CONSUMER_OFFSET: UpdateConsumerOffset,
     RequestCode.QUERY_CONSUMER_OFFSET: QueryConsumerOffset,
     RequestCode.GET_ROUTEINFO_BY_TOPIC: GetRouteInfo,
+    RequestCode.GET_KV_CONFIG: GetKeyValue,
 }
 
 HOT_PREFIX_SIZE: Final = 12

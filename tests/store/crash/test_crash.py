@@ -7,19 +7,22 @@ seed, which give the same crash again.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fusee.clock import ManualClock
-from fusee.store.simulated_disk import Operation, Outcome, SimulatedCrash, SimulatedDisk
+from fusee.store.layout import segment_name
+from fusee.store.simulated_disk import SECTOR_SIZE, Operation, Outcome, SimulatedCrash, SimulatedDisk
 from tests.store.crash.ledger import ROOT, Ledger, messages_of, small_config
 from tests.store.crash.workload import run_day
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LOG = ROOT / "commitlog"
 LONG = bool(os.environ.get("FUSEE_LONG"))
 SHARDS = 6
 SCATTERED_SEEDS = 40 if LONG else 2
@@ -130,6 +133,61 @@ def test_recovery_cut_at_every_step_is_recovered_again(shard: int) -> None:
                 with pytest.raises(SimulatedCrash):
                     day.open_on(disk)
                 day.recover(disk.crash(step, Outcome.SCATTERED))
+
+
+def test_index_files_that_recovery_gives_up_leave_no_gap_whenever_it_is_cut() -> None:
+    """The mark of an older file is torn. Were that file removed before the newer ones, its keys would be lost."""
+    cuts = 0
+    for step in range(1, 12):
+        day = new_day()
+        day.open()
+        for number in range(30):
+            day.put(keys=f"key{number}")
+            if number in (5, 15):
+                day.flush()
+                day.store.dispatch()
+                day.store.flush_derived()
+                day.clock.advance(10)
+        day.flush()
+        day.store.dispatch()
+        day.disk.stop_at(day.disk.steps + step, tear_at=10)
+        with suppress(SimulatedCrash):
+            day.store.flush_derived()
+        whole = day.disk.crash(0, Outcome.EVERYTHING)
+        day.open_on(whole)
+        for removal in [operation.step for operation in whole.operations if operation.kind == "remove"]:
+            for seed in range(8):
+                cuts += 1
+                disk = day.disk.crash(0, Outcome.EVERYTHING)
+                disk.stop_at(removal, tear_at=1)
+                with pytest.raises(SimulatedCrash):
+                    day.open_on(disk)
+                with named(f"flush cut at its step {step}, recovery at {removal}, seed {seed}"):
+                    day.recover(disk.crash(seed, Outcome.SCATTERED))
+    assert cuts
+
+
+def test_record_with_a_hole_in_its_text_is_torn() -> None:
+    """The checksum covers the body only. Whatever sector of topic or properties did not arrive, the record is cut."""
+    for start in range(SECTOR_SIZE - 60, SECTOR_SIZE, 3):
+        day = new_day()
+        day.open()
+        day.put(size=start - 200)
+        result = day.put("a-topic-of-some-length", keys="some keys of " + "some length " * 50)
+        day.store.write()
+        text_start = result.log_offset + 88 + 40 + 1
+        for border in range(-(-text_start // SECTOR_SIZE) * SECTOR_SIZE, result.end_offset, SECTOR_SIZE):
+            for hole in (
+                (max(border - 7, text_start), border),
+                (border - 1, border),
+                (border, min(border + SECTOR_SIZE, result.end_offset)),
+                (max(border, result.end_offset - 5), result.end_offset),
+            ):
+                disk = day.disk.kill()
+                log = disk.open(LOG / segment_name(0))
+                log.write(bytes(hole[1] - hole[0]), hole[0])
+                with named(f"hole at {hole} of record {result}"):
+                    day.recover(disk)
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
