@@ -130,3 +130,34 @@ def test_sync_flush_is_due_at_once() -> None:
     assert not durability.is_due(0.0)
     log.write()
     assert durability.is_due(0.0)
+
+
+def test_gathered_records_are_written_at_once_without_the_pool() -> None:
+    log = new_log()
+    durability = Durability(log, CONFIG)
+    assert not durability.is_commit_due(0.0)
+    put(log, 100)
+    assert durability.is_commit_due(0.0)
+
+
+def test_transient_pool_commits_by_interval_pages_and_patience() -> None:
+    config = StoreConfig(
+        mapped_file_size_commit_log=1024 * 1024,
+        transient_store_pool_enable=True,
+        commit_interval_commit_log=200,
+        commit_commit_log_least_pages=4,
+        commit_commit_log_thorough_interval=1_000,
+    )
+    log = new_log(config=config)
+    durability = Durability(log, config)
+    put(log, 1000)
+    assert durability.is_commit_due(10.0)  # has waited longer than the thorough interval
+    assert not durability.is_commit_due(10.1)
+    assert not durability.is_commit_due(10.3)  # less than four pages
+    for _ in range(20):
+        put(log, 1000)
+    assert durability.is_commit_due(10.6)
+    assert log.written_offset == 0  # nothing is readable before the commit step
+    log.write()
+    assert log.written_offset == 21_000
+    assert not durability.is_commit_due(20.0)

@@ -10,6 +10,7 @@ from fusee.clock import ManualClock
 from fusee.errors import StoreCorruptError, StoreError
 from fusee.message.record import iterate_records
 from fusee.store.engine import MessageStore
+from fusee.store.new_record import NewRecord
 from fusee.store.results import GetStatus
 from fusee.store.simulated_disk import Outcome, SimulatedDisk
 from tests.golden import store as golden
@@ -248,3 +249,17 @@ def test_damaged_store_of_the_reference_gives_the_limits_java_gives(variant: str
         if line["kind"] == "queue":
             assert limits(store, line["topic"], line["queueId"]) == (line["minOffset"], line["maxOffset"])
     store.close()
+
+
+def test_zero_bytes_that_belong_to_properties_are_no_tear() -> None:
+    disk = SimulatedDisk()
+    store = filled(disk)
+    strange = NewRecord("T", 0, b"strange", b"k\x01" + b"\0" * 1500 + b"\x02")
+    last = store.put(strange)
+    settle(store)
+    store.flush()
+    again = opened(disk.crash(outcome=Outcome.NOTHING))
+    assert again.end_offset == last.end_offset
+    (found,) = iterate_records(again.record_at(last.log_offset) or b"")
+    assert found.body == b"strange"
+    assert b"\0" * 1500 in found.properties_bytes

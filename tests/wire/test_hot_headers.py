@@ -160,7 +160,16 @@ def test_plain_heads_equal_general_encoding(code: int) -> None:
     assert hot_encode.heartbeat_request(5, 7) == encode_head(heartbeat)
 
 
-@given(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=50), st.sampled_from([0, 17]))
-def test_prepared_answer_equals_general_encoding(opaque: int, body: bytes, code: int) -> None:
-    prepared = hot_encode.PreparedAnswer(body, code)
-    assert prepared.frame(opaque) == encode_frame(Command(code, opaque, 1, body=body))
+@given(
+    st.integers(-(2**31), 2**31 - 1),
+    st.binary(max_size=50),
+    st.sampled_from([0, 17]),
+    st.none() | TEXT,
+    st.none() | st.dictionaries(TEXT | st.just("opaque"), TEXT | st.just('"opaque":0'), max_size=3),
+)
+def test_prepared_answer_equals_general_encoding(
+    opaque: int, body: bytes, code: int, remark: str | None, fields: dict[str, str] | None
+) -> None:
+    prepared = hot_encode.PreparedAnswer(Command(code, 5, 1, remark=remark, ext_fields=fields, body=body))
+    expected = encode_frame(Command(code, opaque, 1, remark=remark, ext_fields=fields, body=body))
+    assert prepared.frame(opaque) == expected

@@ -19,6 +19,7 @@ from fusee.config import format_properties, parse_properties
 from fusee.errors import ConfigError
 from fusee.namesrv.config import UpdateRefusedError
 from fusee.namesrv.kv_table import ORDER_TOPIC_CONFIG
+from fusee.namesrv.recall import Recall
 from fusee.namesrv.route_table import Outcome, Registration, UnknownBrokerError, filter_by_zone
 from fusee.namesrv.saved_file import SavedFile
 from fusee.wire.bodies.kv import encode_kv_table
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_RECALL_MAX: Final = 4_096
 ZONE_NAME: Final = "__ZONE_NAME"
 ZONE_MODE: Final = "__ZONE_MODE"
 _ZONE_MODE_BYTES: Final = ZONE_MODE.encode()
@@ -124,6 +126,7 @@ class Handlers:
         self._answers: dict[tuple[str, bool, str], PreparedAnswer] = {}
         self._routes_version = self._kv_version = -1
         self._answers_config = config
+        self.recall = Recall(lambda: (self._routes.version, self._kv.version, self.config), _RECALL_MAX)
 
     def routes(self) -> dict[RequestCode, Callable[[Command, Link], Command | bytes | None]]:
         """The name server on one page."""
@@ -203,10 +206,12 @@ class Handlers:
                     "No broker has announced it to this name server: check its name, create it, or look at "
                     "the cluster list whether its brokers are registered here.",
                 )
-            answer = PreparedAnswer(encode_route(route, standard_json=standard_json))
+            answer = PreparedAnswer(request.reply(body=encode_route(route, standard_json=standard_json)))
             if len(self._answers) >= config.route_cache_entries_max:
                 self._answers.clear()
             self._answers[key] = answer
+        if not config.need_wait_for_service:
+            self.recall.learn(request, answer)
         return answer.frame(request.opaque)
 
     def _route(self, topic: str, _standard_json: bool, zone: str) -> TopicRouteData | None:
@@ -381,17 +386,21 @@ class Handlers:
         self._kv.put(header.namespace, header.key, header.value)
         return request.reply()
 
-    def get_kv_config(self, request: Command, link: Link) -> Command:
+    def get_kv_config(self, request: Command, link: Link) -> bytes:
         """101: one value."""
         header = request.read(GetKeyValue)
         value = self._kv.get(header.namespace, header.key)
         if value is None:
-            return request.reply(
+            response = request.reply(
                 ResponseCode.QUERY_NOT_FOUND,
                 GetKeyValueResponse(),
                 remark=f"No config item, Namespace: {header.namespace} Key: {header.key}",
             )
-        return request.reply(ResponseCode.SUCCESS, GetKeyValueResponse(value=value))
+        else:
+            response = request.reply(ResponseCode.SUCCESS, GetKeyValueResponse(value=value))
+        answer = PreparedAnswer(response)
+        self.recall.learn(request, answer)
+        return answer.frame(request.opaque)
 
     def delete_kv_config(self, request: Command, link: Link) -> Command:
         """102: remove a value."""

@@ -51,6 +51,8 @@ class Durability:
         self._running: FlushJob | None = None
         self._looked_at = 0.0
         self._thorough_at = 0.0
+        self._commit_looked_at = 0.0
+        self._committed_at = 0.0
         self.flushed_offset = 0
         self.flushed_timestamp_ms = 0
         self.syncs = 0
@@ -89,6 +91,24 @@ class Durability:
         if thorough:
             self._thorough_at = now
         return thorough or unflushed >= config.flush_commit_log_least_pages * PAGE_SIZE
+
+    def is_commit_due(self, now: float) -> bool:
+        """Whether what is gathered should be written now (monotonic seconds).
+
+        At once, unless the transient pool is on: then by its interval, for enough pages, or when it has waited long.
+        """
+        gathered = self._log.gathered_bytes
+        config = self._config
+        if gathered == 0 or not config.transient_store_pool_enable:
+            return gathered > 0
+        if now - self._commit_looked_at < config.commit_interval_commit_log / 1000:
+            return False
+        self._commit_looked_at = now
+        thorough = now - self._committed_at >= config.commit_commit_log_thorough_interval / 1000
+        if thorough or gathered >= config.commit_commit_log_least_pages * PAGE_SIZE:
+            self._committed_at = now
+            return True
+        return False
 
     def begin(self, timestamp_ms: int) -> FlushJob | None:
         """The next flush, of everything written; None when there is nothing to do or one is running.

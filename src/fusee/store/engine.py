@@ -230,7 +230,9 @@ class MessageStore:
                 count = queue_offset = 0
             if sys_flag & _INNER_BATCH:
                 count, properties = _with_inner_base(properties, queue_offset)
-        if self._seals:
+        # Zero bytes in properties look like a tear to recovery: a checksum says that they belong there.
+        seals = self._seals or b"\0" in properties
+        if seals:
             properties = with_crc_tail(properties)
         topic = self._topics.get(record.topic)
         if topic is None:
@@ -256,7 +258,7 @@ class MessageStore:
             record.reconsume_times,
             record.prepared_transaction_offset,
         )
-        log.append(seal_record(data) if self._seals else data)
+        log.append(seal_record(data) if seals else data)
         end_offset = log_offset + size
         if count:
             self._next_offsets[key] = queue_offset + count
@@ -275,7 +277,7 @@ class MessageStore:
         key = (record.topic, record.queue_id)
         queue_offset = self._next_offset(key)
         topic = self._topic_bytes(record.topic)
-        sealing = self._seals
+        sealing = self._seals or any(b"\0" in element.properties_bytes for element in elements)
         sizes: list[int] = []
         for element in elements:
             properties_size = len(with_crc_tail(element.properties_bytes) if sealing else element.properties_bytes)

@@ -124,25 +124,27 @@ class Index:
         names = [
             name for name in self._file_system.names(self.folder) if len(name) == _NAME_DIGITS and name.isdecimal()
         ]
-        is_last = removed = False
-        for name in names:
+        for place, name in enumerate(names):
             path = self.folder / name
-            if is_last or self._file_system.size(path) == 0:
-                # Behind a file that has room there is nothing whole; one without a size was not even made.
-                self._file_system.remove(path)
-                is_last = removed = True
-                continue
-            file = IndexFile.load(path, self._shape, self._file_system)
-            is_doubtful = (unclean and not file.is_finished(safe_timestamp_ms)) or not file.is_plausible
-            if is_doubtful and not file.repair(safe_timestamp_ms):
-                file.remove()
-                is_last = removed = True
-                continue
-            is_last = not file.is_full
+            file = IndexFile.load(path, self._shape, self._file_system) if self._file_system.size(path) else None
+            is_whole = file is not None and (
+                not ((unclean and not file.is_finished(safe_timestamp_ms)) or not file.is_plausible)
+                or file.repair(safe_timestamp_ms)
+            )
+            if not is_whole:
+                # Newest first, each on disk before the next: a crash leaves no gap.
+                for later in reversed(names[place:]):
+                    self._file_system.remove(self.folder / later)
+                    self._file_system.sync_folder(self.folder)
+                break
+            assert file is not None
             self._files.append(file)
             self._note_use(file)
-        if removed:
-            self._file_system.sync_folder(self.folder)
+            if not file.is_full:
+                for later in reversed(names[place + 1 :]):
+                    self._file_system.remove(self.folder / later)
+                    self._file_system.sync_folder(self.folder)
+                break
         if self._files:
             self._end_log_offset = self._files[-1].end_log_offset
         self.safe_timestamp_ms = max((file.end_timestamp_ms for file in self._files if file.is_full), default=0)

@@ -200,7 +200,7 @@ class LogWalker:
         if len(view) - position < RECORD_SIZE_MIN:
             raise RecordError(f"record at {position}: only {len(view) - position} bytes are left")
         length, _ = FRAME.unpack_from(view, position)
-        body_start, body_end, _, properties_start, end = record_bounds(
+        body_start, body_end, topic_start, properties_start, end = record_bounds(
             view, position, min(position + max(length, 0), len(view))
         )
         (log_offset,) = TIMESTAMP.unpack_from(view, position + LOG_OFFSET_POSITION)
@@ -219,7 +219,8 @@ class LogWalker:
         if (
             self._synced_timestamp_ms is not None
             and timestamp_ms >= self._synced_timestamp_ms
-            and _is_torn(view, properties_start, end)
+            and (_is_torn(view, properties_start, end) or _is_torn(view, topic_start, properties_start - 2))
+            and not check_record_crc(view, position, end)
         ):
             raise RecordError(f"record at {base + position}: a part of its properties was never written")
         return end, timestamp_ms
@@ -232,12 +233,12 @@ def _is_torn(view: memoryview, start: int, end: int) -> bool:
     begins nor ends with a zero byte, and has no sector full of them.
     """
     text = bytes(view[start:end])
-    if b"\0" not in text:
+    if not text or b"\0" not in text:
         return False
     if text[0] == 0 or text[-1] == 0:
         return True
     first_border = -start % _SECTOR_SIZE
-    return any(not any(text[border : border + _SECTOR_SIZE]) for border in range(first_border, len(text), _SECTOR_SIZE))
+    return any(text[border] == 0 or text[border - 1] == 0 for border in range(first_border, len(text), _SECTOR_SIZE))
 
 
 def judge(

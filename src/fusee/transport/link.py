@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
 
 from fusee.errors import ConfigError, ConnectionLostError, ProtocolError, TooManyRequestsError, TransportError
 from fusee.wire.codes import ResponseCode
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from fusee.clock import Clock, TimerHandle, Timers
     from fusee.transport.interfaces import ByteTransport, LinkListener
     from fusee.transport.router import Router
+
+_WORDS: Final = Struct(">iI")
 
 # Peers newer than 5.3.1 understand GO_AWAY; older ones must never get it.
 GO_AWAY_VERSION_MIN = 476
@@ -63,6 +66,7 @@ class Link(asyncio.Protocol):
         self._monotonic = clock.monotonic
         self._timers = timers
         self._router = router
+        self._recall = router.recall if router is not None else None
         self._listeners = listeners
         self._form = header_form
         self._pauses_reading = pauses_reading
@@ -102,6 +106,11 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_activity = self._monotonic()
         decoder = self._decoder
+        if self._recall is not None and not decoder.pending_bytes and not self.is_leaving:
+            known = self._recall_all(data)
+            if known is not None:
+                self._write(known)
+                return
         commands = decoder.feed(data)
         out: list[bytes | memoryview] = []
         router = self._router
@@ -278,6 +287,24 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     # Inside
+
+    def _recall_all(self, data: bytes) -> list[bytes | memoryview] | None:
+        """The answers to the requests in these bytes, when all of them are whole, without body, and known."""
+        recall = self._recall
+        assert recall is not None
+        answers: list[bytes | memoryview] = []
+        position, size = 0, len(data)
+        while size - position >= 8:
+            length, header_size = _WORDS.unpack_from(data, position)
+            end = position + 4 + length
+            if header_size + 4 != length or end > size:
+                return None
+            answer = recall(data[position + 8 : end])
+            if answer is None:
+                return None
+            answers.append(answer)
+            position = end
+        return answers if position == size and answers else None
 
     def _refers_elsewhere(self, command: Command) -> bool:
         return command.version >= GO_AWAY_VERSION_MIN and not command.is_oneway

@@ -15,8 +15,10 @@ import msgspec
 
 from fusee.wire.codes import RequestCode
 from fusee.wire.command import PROTOCOL_VERSION
+from fusee.wire.header_json import encode_json_header
 
 if TYPE_CHECKING:
+    from fusee.wire.command import Command
     from fusee.wire.headers.offset import QueryConsumerOffset, UpdateConsumerOffset
     from fusee.wire.headers.pull import PullMessage
     from fusee.wire.headers.send import SendMessageV2
@@ -137,24 +139,29 @@ def response(opaque: int, code: int = 0, body_size: int = 0) -> bytes:
 
 
 class PreparedAnswer:
-    """A response without fields that is sent again and again: everything but the opaque is formatted once."""
+    """A response that is sent again and again: everything but the opaque is formatted once."""
 
-    __slots__ = ("_code", "_heads", "_rest", "body")
+    __slots__ = ("_heads", "_rest", "body")
 
-    def __init__(self, body: bytes, code: int = 0) -> None:
-        self.body = body
-        self._code = code
-        start = b'{"code":%d,"flag":1,"language":"PYTHON","opaque":' % code
-        self._rest = _TAIL + body
+    def __init__(self, response: Command) -> None:
+        self.body = body = response.body
+        response.opaque = 0
+        header = encode_json_header(response)
+        at = header.rindex(b'"opaque":0') + 9
+        start, tail = header[:at], header[at + 1 :]
+        self._rest = tail + body
         # By the number of digits of the opaque, which the lengths in the frame's first words depend on.
         self._heads = [
             _WORDS.pack(4 + size + len(body), size) + start
-            for size in (len(start) + digits + len(_TAIL) for digits in range(12))
+            for size in (len(start) + digits + len(tail) for digits in range(12))
         ]
 
     def frame(self, opaque: int) -> bytes:
         """The whole frame of the answer to the request with this opaque."""
-        digits = b"%d" % opaque
+        return self.frame_of(b"%d" % opaque)
+
+    def frame_of(self, digits: bytes) -> bytes:
+        """The same, the opaque given as its digits, of which there are at most 11."""
         return self._heads[len(digits)] + digits + self._rest
 
 
