@@ -73,13 +73,13 @@ def route_query() -> Command:
 
 def show(route: TopicRouteData) -> None:
     table = Table(title="route of topic 'orders', as any RocketMQ client gets it", title_justify="left")
-    for column in ("broker", "cluster", "id", "address", "read queues", "write queues", "permission"):
+    for column in ("broker", "cluster", "id", "address", "queues", "permission"):
         table.add_column(column)
     queues = {queue.broker_name: queue for queue in route.queue_datas}
     for broker in route.broker_datas:
         queue = queues[broker.broker_name]
         for broker_id, address in sorted(broker.broker_addrs.items()):
-            counts = (str(queue.read_queue_nums), str(queue.write_queue_nums), str(queue.perm))
+            counts = (str(queue.write_queue_nums), str(queue.perm))
             table.add_row(broker.broker_name, broker.cluster, str(broker_id), address, *counts)
     out.print(table)
 

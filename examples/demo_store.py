@@ -6,6 +6,7 @@ would; opens it again, which recovers; and counts: what was flushed is there, wh
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,16 @@ def count(store: MessageStore) -> int:
     return total
 
 
+def write_and_die(root: Path) -> None:
+    """Put some more, tell where the last one went, and end without closing the store, as a killed process does."""
+    store = MessageStore(root, CONFIG)
+    store.open()
+    last = [store.put(order(FLUSHED + number)) for number in range(UNFLUSHED)][-1]
+    store.write()
+    print(last.log_offset, last.end_offset, flush=True)
+    os._exit(9)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "store"
@@ -54,24 +65,30 @@ def main() -> None:
         store.dispatch()
         took_ms = (time.perf_counter() - begun) * 1000
         out.print(f"[green]✓[/] {FLUSHED} messages written, flushed and dispatched in {took_ms:.0f} ms")
-        store.flush_derived()
+        store.close()
 
-        subprocess.run([sys.executable, "-m", "fusee", "store", "inspect", str(root)], check=True)
+        for what in ("log", "topics"):
+            subprocess.run([sys.executable, "-m", "fusee", "store", "inspect", str(root), what], check=True)
 
-        last = [store.put(order(FLUSHED + number)) for number in range(UNFLUSHED)][-1]
-        store.write()
-        log = root / "commitlog" / f"{last.log_offset - last.log_offset % 1024**2:020d}"
-        # No close: the process is gone. And of the last record only the first half reached the disk.
-        with log.open("r+b") as file:
-            file.seek(last.log_offset % 1024**2 + 50)
-            file.write(b"\0" * (last.end_offset - last.log_offset - 50))
-        out.print(f"[yellow]✗[/] power failed; the record at log offset {last.log_offset} is torn in the middle")
+        dead = subprocess.run([sys.executable, __file__, str(root)], capture_output=True, text=True)
+        log_offset, end_offset = map(int, dead.stdout.split())
+        base_offset = log_offset - log_offset % CONFIG.mapped_file_size_commit_log
+        # Of the last record only the first half reached the disk.
+        with (root / "commitlog" / f"{base_offset:020d}").open("r+b") as file:
+            file.seek(log_offset - base_offset + 50)
+            file.write(b"\0" * (end_offset - log_offset - 50))
+        out.print(
+            f"[yellow]✗[/] a process put {UNFLUSHED} more and died; the last, at {log_offset}, is torn in the middle"
+        )
 
         again = MessageStore(root, CONFIG)
         begun = time.perf_counter()
         report = again.open()
         took_ms = (time.perf_counter() - begun) * 1000
-        out.print(f"[green]✓[/] recovered in {took_ms:.0f} ms: {report}")
+        out.print(
+            f"[green]✓[/] recovered in {took_ms:.0f} ms: log ends at {report.end_offset}, {report.cut_bytes} bytes cut"
+        )
+        out.print(f"  [dim]{report.cut_reason}[/]")
         found = count(again)
         out.print(f"[green]✓[/] {found} messages can be read: all {FLUSHED} flushed ones, and {found - FLUSHED} more")
         key = f"order-{FLUSHED - 1}"
@@ -83,4 +100,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        write_and_die(Path(sys.argv[1]))
+    else:
+        main()

@@ -178,6 +178,7 @@ def _get(plan: Plan, count: int) -> Row:
         elements = [BatchElement(0, BODY, message(number).properties) for number in range(32)]
         for _ in range(count // 32):
             store.put_batch(message(0), elements)
+            store.write()
         store.flush()
         store.dispatch()
         total = store.written_offset
