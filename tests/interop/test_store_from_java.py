@@ -214,6 +214,9 @@ class Site:
 
         eventually("everything due is delivered and every transaction decided", all_is_settled, timeout_s=60.0)
         view.close()
+        # The broker saves them by a timer that starts some seconds after it; a kill before leaves nothing to compare.
+        saved = self._broker.store_dir / "config" / "consumerOffset.json"
+        eventually("the broker has saved consumer offsets", saved.exists, timeout_s=30.0)
 
     def _flood_and_kill(self, workload: Workload) -> None:
         """Kills the broker while many threads are sending to it."""
