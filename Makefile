@@ -39,10 +39,10 @@ format: $(STAMP) ## rewrite the sources in the house style
 	@$(BIN)/ruff check --fix .
 
 interop: $(STAMP) ## against the real Apache RocketMQ (needs Java 11+ and Maven)
-	@$(BIN)/python -m pytest -m interop tests/interop
+	@$(BIN)/python -m pytest --timeout 600 -m interop tests/interop
 
 interop-quick: $(STAMP) ## the short form of interop, for CI
-	@$(BIN)/python -m pytest -m "interop and quick" tests/interop
+	@$(BIN)/python -m pytest --timeout 300 -m "interop and quick" tests/interop
 
 bench: $(STAMP) ## every benchmark, beside its peers in the same run
 	@$(BIN)/python -m benchmarks
