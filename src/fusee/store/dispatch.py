@@ -5,6 +5,10 @@ in batches to the sinks (consume queues, index, transaction table, arrival liste
 owns `dispatched_offset`: what lies before it is visible to consumers. Restarted from an earlier offset it tells
 everything again, so sinks ignore what they have.
 
+Few records and many go different ways. Arrays pay from about fifty records on; a single message that a consumer waits
+for is read by itself in a tenth of the time. The index, which nobody waits for and which only arrays make cheap, may
+then stay behind: `index_offset` follows when it is asked for, flushed, or far enough behind.
+
 A record that cannot be read ends the scan with StoreCorruptError naming file and position: nothing is skipped.
 """
 
@@ -14,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from fusee.errors import RecordError, StoreCorruptError
 from fusee.message.record_layout import FRAME, MAGIC_BLANK
-from fusee.store.dispatch_batch import DispatchBatch
+from fusee.store.dispatch_batch import DispatchBatch, read_dispatched
 from fusee.store.record_scan import find_records
 
 if TYPE_CHECKING:
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
 # What one batch reads of the log: long enough for arrays to pay, short enough for the processor's cache.
 _BATCH_BYTES: Final = 2048 * 1024
 _BATCH_RECORDS_MAX: Final = 2048
+# Less than this is read record by record.
+_FEW_BYTES: Final = 48 * 1024
+# How far the index may stay behind.
+_INDEX_LAG_BYTES: Final = 1024 * 1024
 
 
 class DispatchSink(Protocol):
@@ -44,11 +52,17 @@ class LogScanner:
         self._record_size_max = log.record_size_max
         self._delay_ms_of = delay_ms_of or (lambda level: None)
 
-    def scan(self, log_offset: int) -> tuple[DispatchBatch | None, int]:
-        """The next batch of records from here, and where to go on: the same offset when nothing is written there."""
+    def scan(self, log_offset: int, end_offset: int | None = None) -> tuple[DispatchBatch | None, int]:
+        """The next batch of records from here, and where to go on: the same offset when nothing is written there.
+
+        `end_offset` is the border of a record at which to stop.
+        """
         log = self._log
         while True:
-            view = log.chunk(log_offset, _BATCH_BYTES + self._record_size_max)
+            size = _BATCH_BYTES + self._record_size_max
+            if end_offset is not None:
+                size = min(size, end_offset - log_offset)
+            view = log.chunk(log_offset, size)
             positions, stop = find_records(view, size_max=_BATCH_BYTES)
             if len(positions) > _BATCH_RECORDS_MAX:
                 stop = int(positions[_BATCH_RECORDS_MAX])
@@ -71,6 +85,26 @@ class LogScanner:
                     f"{log.folder}: a record behind log offset {log_offset} is damaged: {error}"
                 ) from error
 
+    def scan_few(self, log_offset: int) -> tuple[list[Dispatched], int]:
+        """The records from here on one by one, when they are few; empty, and the same offset, when `scan` is better."""
+        log = self._log
+        size = log.written_offset - log_offset
+        if size > _FEW_BYTES:
+            return [], log_offset
+        view = log.chunk(log_offset, size)
+        records: list[Dispatched] = []
+        position, end = 0, len(view)
+        if end < size:
+            return [], log_offset  # goes on in the next segment
+        try:
+            while position < end:
+                record = read_dispatched(view, position, end, log_offset, self._delay_ms_of)
+                records.append(record)
+                position += record.size
+        except RecordError:
+            return [], log_offset  # a blank, or damage: `scan` knows which
+        return records, log_offset + position
+
     def _check_nothing(self, view: memoryview, log_offset: int) -> None:
         if len(view):
             raise StoreCorruptError(f"{self._log.folder}: no whole record at log offset {log_offset}, which is written")
@@ -79,25 +113,61 @@ class LogScanner:
 class Dispatcher:
     """Keeps the sinks level with the log."""
 
-    def __init__(self, scanner: LogScanner, sinks: Sequence[DispatchSink]) -> None:
+    def __init__(self, scanner: LogScanner, sinks: Sequence[DispatchSink], index: DispatchSink | None = None) -> None:
+        """`sinks` are told at once, `index` when it pays."""
         self._scanner = scanner
         self._sinks = sinks
+        self._index = index
         self.dispatched_offset = 0
         self.dispatched_timestamp_ms = 0
+        self.index_offset = 0
+
+    def start_at(self, log_offset: int) -> None:
+        """Everything before this has been told."""
+        self.dispatched_offset = self.index_offset = log_offset
+
+    def cut(self, log_offset: int) -> None:
+        """The log ends here now."""
+        self.dispatched_offset = min(self.dispatched_offset, log_offset)
+        self.index_offset = min(self.index_offset, log_offset)
 
     def run(self, batches_max: int | None = None) -> int:
         """Dispatch what is written, at most this many batches; how many records."""
+        scanner = self._scanner
+        records, next_offset = scanner.scan_few(self.dispatched_offset)
+        if records:
+            for sink in self._sinks:
+                sink.accept(records)
+            self.dispatched_timestamp_ms = records[-1].store_timestamp_ms
+            self.dispatched_offset = next_offset
+            if next_offset - self.index_offset > _INDEX_LAG_BYTES:
+                self.run_index()
+            return len(records)
         count = 0
         rounds = 0
         while batches_max is None or rounds < batches_max:
-            batch, next_offset = self._scanner.scan(self.dispatched_offset)
+            batch, next_offset = scanner.scan(self.dispatched_offset)
             if next_offset == self.dispatched_offset:
                 break
+            if self.index_offset < self.dispatched_offset:
+                self.run_index()
             if batch is not None:
                 for sink in self._sinks:
                     sink.accept(batch)
+                if self._index is not None:
+                    self._index.accept(batch)
                 self.dispatched_timestamp_ms = batch.last_timestamp_ms
                 count += len(batch)
-            self.dispatched_offset = next_offset
+            self.dispatched_offset = self.index_offset = next_offset
             rounds += 1
         return count
+
+    def run_index(self) -> None:
+        """Bring the index level with the rest."""
+        while self.index_offset < self.dispatched_offset:
+            batch, next_offset = self._scanner.scan(self.index_offset, self.dispatched_offset)
+            if batch is not None and self._index is not None:
+                self._index.accept(batch)
+            if next_offset == self.index_offset:
+                break
+            self.index_offset = next_offset

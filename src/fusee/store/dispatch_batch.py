@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from fusee.message import properties as names
 from fusee.message.hashing import tags_code
 from fusee.message.properties import find_keys, find_property, find_tag, find_unique_id
+from fusee.message.record_layout import TIMESTAMP, record_bounds, store_timestamp_position
 from fusee.message.topics import SCHEDULE_TOPIC
 from fusee.store.key_hash import index_hashes, topic_prefix_hash
 from fusee.store.property_entries import split_entries
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+_PLACE: Final = Struct(">iiqqi")
 _INNER_BATCH: Final = 0x80
 _TRANSACTION_TYPE: Final = 0xC
 _COMMIT: Final = 0x8
@@ -101,6 +104,8 @@ class DispatchBatch(Sequence[Dispatched]):
         self._view = view
         self._parts = locate_parts(view, positions)
         self._delay_ms_of = delay_ms_of
+        self._positions = positions
+        self._base = log_offset
         head = self._parts.head
         self.log_offsets: NDArray[np.int64] = positions + log_offset
         self.sizes: NDArray[np.int64] = head["store_size"].astype(np.int64)
@@ -140,69 +145,9 @@ class DispatchBatch(Sequence[Dispatched]):
     @cached_property
     def objects(self) -> list[Dispatched]:
         """Every record by itself."""
-        view, parts = self._view, self._parts
-        batch: list[Dispatched] = []
-        for (
-            topic_start,
-            topic_end,
-            properties_start,
-            end,
-            queue_id,
-            queue_offset,
-            log_offset,
-            size,
-            sys_flag,
-            prepared,
-            store_timestamp_ms,
-        ) in zip(
-            parts.topic_start.tolist(),
-            parts.topic_end.tolist(),
-            parts.properties_start.tolist(),
-            parts.record_end.tolist(),
-            self.queue_ids.tolist(),
-            self.queue_offsets.tolist(),
-            self.log_offsets.tolist(),
-            self.sizes.tolist(),
-            self.sys_flags.tolist(),
-            parts.tail["prepared_transaction_offset"].tolist(),
-            self.store_timestamps_ms.tolist(),
-            strict=True,
-        ):
-            topic = topic_text(bytes(view[topic_start:topic_end]))
-            properties = bytes(view[properties_start:end])
-            tag = find_tag(properties)
-            unique = find_unique_id(properties)
-            keys = find_keys(properties)
-            code = tags_code(tag) if tag else 0
-            count = 0
-            if topic == SCHEDULE_TOPIC:
-                code = self._delivery_time(properties, store_timestamp_ms, code)
-            if sys_flag & _INNER_BATCH:
-                number = find_property(properties, _INNER_NUM)
-                count = int(number) if number and number.isdigit() else 1
-            batch.append(
-                Dispatched(
-                    topic,
-                    queue_id,
-                    queue_offset,
-                    log_offset,
-                    size,
-                    code,
-                    store_timestamp_ms,
-                    sys_flag,
-                    prepared,
-                    unique.decode("utf-8", "replace") if unique else "",
-                    _tokens(keys.decode("utf-8", "replace")) if keys else (),
-                    properties,
-                    count,
-                )
-            )
-        return batch
-
-    def _delivery_time(self, properties: bytes, store_timestamp_ms: int, code: int) -> int:
-        level = find_property(properties, _DELAY)
-        delay_ms = self._delay_ms_of(int(level)) if level and level.isdigit() else None
-        return code if delay_ms is None else store_timestamp_ms + delay_ms
+        view, delay_ms_of = self._view, self._delay_ms_of
+        base, end = self._base, len(view)
+        return [read_dispatched(view, position, end, base, delay_ms_of) for position in self._positions.tolist()]
 
     # As arrays
 
@@ -382,6 +327,47 @@ class DispatchBatch(Sequence[Dispatched]):
                     token_ends.append(position + len(token))
                 position += len(token) + 1
         return np.array(token_rows, np.intp), np.array(token_starts, np.int64), np.array(token_ends, np.int64)
+
+
+def read_dispatched(
+    view: memoryview, position: int, end: int, base: int, delay_ms_of: Callable[[int], int | None]
+) -> Dispatched:
+    """The record at this position; `base` is the log offset of the view's start. Raises RecordError."""
+    body_start, _, topic_start, properties_start, record_end = record_bounds(view, position, end)
+    queue_id, _, queue_offset, _, sys_flag = _PLACE.unpack_from(view, position + 12)
+    # Store timestamp, store host, reconsume times and prepared transaction offset stand before the body's length.
+    (prepared,) = TIMESTAMP.unpack_from(view, body_start - 12)
+    (store_timestamp_ms,) = TIMESTAMP.unpack_from(view, position + store_timestamp_position(sys_flag))
+    topic = topic_text(bytes(view[topic_start : properties_start - 2]))
+    properties = bytes(view[properties_start:record_end])
+    tag = find_tag(properties)
+    unique = find_unique_id(properties)
+    keys = find_keys(properties)
+    code = tags_code(tag) if tag else 0
+    count = 0
+    if topic == SCHEDULE_TOPIC:
+        level = find_property(properties, _DELAY)
+        delay_ms = delay_ms_of(int(level)) if level and level.isdigit() else None
+        if delay_ms is not None:
+            code = store_timestamp_ms + delay_ms
+    if sys_flag & _INNER_BATCH:
+        number = find_property(properties, _INNER_NUM)
+        count = int(number) if number and number.isdigit() else 1
+    return Dispatched(
+        topic,
+        queue_id,
+        queue_offset,
+        base + position,
+        record_end - position,
+        code,
+        store_timestamp_ms,
+        sys_flag,
+        prepared,
+        unique.decode("utf-8", "replace") if unique else "",
+        _tokens(keys.decode("utf-8", "replace")) if keys else (),
+        properties,
+        count,
+    )
 
 
 def _tokens(keys: str) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ from fusee.store.retention import DiskState, Retention
 from fusee.store.transaction_table import TransactionTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from fusee.message.batch import BatchElement
@@ -82,12 +82,14 @@ class MessageStore:
         self.queues = QueueTable(self.paths, self.config, self._files)
         self.index = Index(self.paths.index, self.config, self._files, self._clock)
         self.transactions = TransactionTable(self.paths, self.config, self._files, record_at=self.log.record_at)
-        self.query = RecordQuery(self.log, self.index)
+        self._query = RecordQuery(self.log, self.index)
         self._arrival = _Arrivals()
         sinks: list[DispatchSink] = [self.queues, self.transactions, self._arrival]
-        if self.config.message_index_enable:
-            sinks.insert(1, self.index)
-        self.dispatcher = Dispatcher(LogScanner(self.log, self.config.delay_ms_of), sinks)
+        self.dispatcher = Dispatcher(
+            LogScanner(self.log, self.config.delay_ms_of),
+            sinks,
+            index=self.index if self.config.message_index_enable else None,
+        )
         self.durability = Durability(self.log, self.config)
         self.checkpoint = Checkpoint(self.paths.checkpoint, self._files)
         self.retention = Retention(self.config, self._files)
@@ -199,8 +201,10 @@ class MessageStore:
             from_offset = min(from_offset, start)
         if self.config.message_index_enable:
             from_offset = min(from_offset, self.index.covered_offset)
-        self.dispatcher.dispatched_offset = self._derived_flushed_offset = max(from_offset, log.min_offset)
+        self._derived_flushed_offset = max(from_offset, log.min_offset)
+        self.dispatcher.start_at(self._derived_flushed_offset)
         dispatched = self.dispatcher.run()
+        self.dispatcher.run_index()
         # The walk has seen pages that may never have reached the disk: make true what the offsets now say.
         for base_offset, file in log.segments():
             if base_offset >= start:
@@ -449,6 +453,7 @@ class MessageStore:
         self.durability.check()
         if self._derived_flush is not None:
             return None
+        self.dispatcher.run_index()
         # Kept until they are synced: when one of the parts finds no space, the others have given theirs out already.
         files = self._derived_dirty
         files += self.queues.collect_dirty()
@@ -483,6 +488,12 @@ class MessageStore:
         return self.log.prepare()
 
     # Get and query
+
+    @property
+    def query(self) -> RecordQuery:
+        """Look-ups by key and by place, of everything that is dispatched."""
+        self.dispatcher.run_index()
+        return self._query
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The first queue offset that can still be read; 0 for a queue that is not there."""
@@ -566,6 +577,46 @@ class MessageStore:
                 self.flush_derived()
         return min(log_offset, self._derived_flushed_offset)
 
+    def delete_topic(self, topic: str) -> bool:
+        """Remove the consume queues of a topic, durably; whether it had any.
+
+        Its records stay in the log until they expire, and are found by key. Its queues begin at 0 when it comes back,
+        but one with records that are put and not written yet goes on behind them. A crash leaves the beginning of a
+        queue, or nothing. Raises StoreFullError or StoreError when some queues could not be removed.
+        """
+        self.dispatch()  # or a record behind the removal would bring its queue back
+        try:
+            return self.queues.delete_topic(topic)
+        finally:
+            self._forget_removed()
+
+    def delete_unused_topics(self, topics: Collection[str]) -> list[str]:
+        """The same for every topic that is not one of these, nor the system's own; which topics."""
+        self.dispatch()  # or a record behind the removal would bring its queue back
+        try:
+            return self.queues.remove_unused(topics)
+        finally:
+            self._forget_removed()
+
+    def delete_expired_queues(self, topics: Collection[str]) -> list[tuple[str, int]]:
+        """Remove what consume queues hold of records that have left the log; which queues went as a whole.
+
+        The queues of `topics` stay, though nothing is left in them: their last file tells the number of the next
+        message. (The reference removes them, and a consumer then waits behind messages that begin at 0 again.)
+        """
+        self.dispatch()  # or a record behind the removal would bring its queue back
+        log_offset = self.log.min_offset
+        self.queues.drop_before(log_offset)
+        try:
+            return self.queues.remove_expired(log_offset, topics)
+        finally:
+            self._forget_removed()
+
+    def _forget_removed(self) -> None:
+        unwritten = {key for _, key, _ in self._unwritten}
+        for key in [key for key in self._next_offsets if self.queues.get(*key) is None and key not in unwritten]:
+            del self._next_offsets[key]
+
     def truncate(self, log_offset: int) -> None:
         """Forget everything from this log offset on, durably: a replica that went another way than its master.
 
@@ -579,7 +630,7 @@ class MessageStore:
         except StoreError as error:
             self._fail(error)
         self.durability.cut(log_offset)
-        self.dispatcher.dispatched_offset = min(self.dispatcher.dispatched_offset, log_offset)
+        self.dispatcher.cut(log_offset)
         self._derived_flushed_offset = min(self._derived_flushed_offset, log_offset)
         self._unwritten.clear()
         self._forget_next_offsets()

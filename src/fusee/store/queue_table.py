@@ -235,12 +235,15 @@ class QueueTable:
             self.delete_topic(topic)
         return unused
 
-    def remove_expired(self, log_offset: int) -> list[tuple[str, int]]:
-        """Remove queues whose every message is before this log offset, but none of the system's own; which."""
+    def remove_expired(self, log_offset: int, topics: Collection[str] = ()) -> list[tuple[str, int]]:
+        """Remove queues whose every message is before this log offset; which.
+
+        None of these topics, whose next messages need their numbers, and none of the system's own.
+        """
         expired = [
             key
             for key, queue in self._queues.items()
-            if 0 < queue.max_log_offset < log_offset and not is_system_topic(key[0])
+            if 0 < queue.max_log_offset <= log_offset and key[0] not in topics and not is_system_topic(key[0])
         ]
         for key in expired:
             self._remove(key)

@@ -373,6 +373,7 @@ def expected_pending(found: dict[int, StoredMessage]) -> list[int]:
 
 def index_offsets(store: MessageStore, topic: str, key: str) -> list[int]:
     """Records that the index gives for a key, without those that only have the same hash."""
+    store.dispatcher.run_index()
     log_offsets: list[int] = []
     for log_offset in store.index.query(topic, key, 64, 0, 1 << 62).log_offsets:
         record = store.record_at(log_offset)
