@@ -19,7 +19,7 @@ import msgspec
 from fusee.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 C = TypeVar("C")
@@ -36,6 +36,15 @@ class Loaded(Generic[C]):
     ignored: tuple[str, ...]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gathered:
+    """Values by setting, of those that some source sets, and the story of all of them."""
+
+    values: dict[str, Any]
+    origins: dict[str, str]
+    ignored: tuple[str, ...]
+
+
 def load(
     config_type: type[C],
     *,
@@ -45,22 +54,55 @@ def load(
     flags: Mapping[str, object] | None = None,
 ) -> Loaded[C]:
     """The configuration of this program. Raises ConfigError naming the setting and where it came from."""
-    fields = {field.name: field for field in dataclasses.fields(config_type)}  # type: ignore[arg-type]
-    types = get_type_hints(config_type)
-    spelling = {camel(name): name for name in fields} | {name: name for name in fields}
+    found = gather(
+        types_of(config_type),
+        program=program,
+        files=() if file is None else (file,),
+        environment=environment,
+        flags=flags,
+    )
+    try:
+        return Loaded(config_type(**found.values), found.origins, found.ignored)
+    except ValueError as error:
+        raise ConfigError(f"the configuration of {program} is contradictory: {error}") from error
+
+
+def types_of(config_type: type) -> dict[str, Any]:
+    """Names and types of the settings that a dataclass declares."""
+    hints = get_type_hints(config_type)
+    return {field.name: hints[field.name] for field in dataclasses.fields(config_type)}
+
+
+def gather(
+    types: Mapping[str, Any],
+    *,
+    program: str,
+    files: Sequence[Path] = (),
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    spelled: Callable[[str], str] | None = None,
+) -> Gathered:
+    """What files, environment and flags say about settings of these names and types; later ones win.
+
+    `spelled` tells how files spell a name, beside the name itself. Raises ConfigError.
+    """
+    spell = spelled or camel
+    spelling = {spell(name): name for name in types} | {name: name for name in types}
     values: dict[str, Any] = {}
-    origins = dict.fromkeys(fields, "default")
-    ignored: list[str] = []
+    origins = dict.fromkeys(types, "default")
+    ignored: dict[str, None] = {}
 
     def take(name: str, value: object, origin: str) -> None:
         try:
-            values[name] = msgspec.convert(value, types[name], strict=False)
+            values[name] = msgspec.convert(
+                value.strip() if isinstance(value, str) else value, types[name], strict=False
+            )
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             expected = getattr(types[name], "__name__", str(types[name]))
             raise ConfigError(f"{name} = {value!r} ({origin}) is not a valid {expected}: {error}") from error
         origins[name] = origin
 
-    if file is not None:
+    for file in files:
         settings, strict = read_file(file)
         for key, value in settings.items():
             name = spelling.get(key)
@@ -69,21 +111,18 @@ def load(
             elif strict:
                 raise ConfigError(f"{file} sets {key!r}, which {program} does not know; see fusee {program} --help")
             else:
-                ignored.append(key)
+                ignored[key] = None
     prefix = f"FUSEE_{program.upper()}_"
     for variable, text in sorted((environment or {}).items()):
         if variable.startswith(prefix):
             name = variable.removeprefix(prefix).lower()
-            if name not in fields:
+            if name not in types:
                 raise ConfigError(f"environment variable {variable} names no setting of {program}")
             take(name, text, f"environment {variable}")
     for name, value in (flags or {}).items():
         if value is not None:
             take(name, value, "command line")
-    try:
-        return Loaded(config_type(**values), origins, tuple(ignored))
-    except ValueError as error:
-        raise ConfigError(f"the configuration of {program} is contradictory: {error}") from error
+    return Gathered(values, origins, tuple(ignored))
 
 
 def read_file(path: Path) -> tuple[dict[str, Any], bool]:

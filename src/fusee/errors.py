@@ -3,7 +3,8 @@
 FuseeError
 ├── ConfigError                 a setting is wrong; names the setting and where it came from
 ├── MessageError                a message or a name breaks a rule of the format (local, not retryable)
-│   └── RecordError             bytes that should be a stored record are not
+│   ├── RecordError             bytes that should be a stored record are not
+│   └── FilterError             a subscription's expression cannot be understood
 ├── ProtocolError               bytes from the peer are not the protocol; the connection is of no more use
 │   └── FrameTooLargeError      a frame or header over its limit
 ├── StoreError                  the store or a file of it cannot do what was asked; names the file
@@ -53,6 +54,10 @@ class MessageError(FuseeError):
 
 class RecordError(MessageError):
     """Bytes that should be a stored record are not one."""
+
+
+class FilterError(MessageError):
+    """A subscription's expression cannot be understood, or is over its limits."""
 
 
 class StoreError(FuseeError):

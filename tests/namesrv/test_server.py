@@ -10,11 +10,11 @@ import pytest
 from fusee.clock import ManualClock
 from fusee.errors import ConfigError
 from fusee.namesrv import NameServer, NameServerConfig
-from fusee.namesrv.server import server_tls
 from fusee.transport.client import Client, ClientSettings
 from fusee.transport.memory import MemoryNetwork
 from fusee.transport.router import Router
 from fusee.transport.server import Server
+from fusee.transport.tcp import server_tls
 from fusee.wire.bodies.route import decode_route
 from fusee.wire.bodies.topic import RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_register_body
 from fusee.wire.codes import RequestCode, ResponseCode
@@ -204,7 +204,7 @@ def test_unknown_code_and_missing_field_are_answered_and_the_connection_lives() 
 
 def test_enforcing_tls_without_certificate_is_refused() -> None:
     with pytest.raises(ConfigError, match="tls_server_cert_path"):
-        server_tls(NameServerConfig(tls_server_mode="enforcing"))
+        server_tls("enforcing", "", "", first_byte_timeout=1.0)
     with pytest.raises(ConfigError, match="write disabled, permissive or enforcing"):
         NameServerConfig(tls_server_mode="maybe")
-    assert server_tls(NameServerConfig()) is None
+    assert server_tls("permissive", "", "", first_byte_timeout=1.0) is None

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from fusee import __version__
-from fusee.cli.serve import namesrv
+from fusee.cli.serve import broker, namesrv
 from fusee.cli.store import app as store_app
 from fusee.errors import ConfigError, FuseeError
 
@@ -25,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.command("namesrv")(namesrv)
+app.command("broker")(broker)
 app.add_typer(store_app, name="store")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,13 +14,15 @@ from rich.console import Console
 from rich.table import Table
 
 from fusee import __version__
-from fusee.config import Loaded, camel, load
+from fusee.broker import Broker
+from fusee.broker.config import load_settings, spelled
+from fusee.config import Loaded, load
 from fusee.namesrv import NameServer, NameServerConfig
 from fusee.service import run, serve
 from fusee.transport.link import parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -70,6 +73,81 @@ def namesrv(
     run(serve(server, started))
 
 
+def broker(
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 takes any free one. [0.0.0.0:10911]"),
+    ] = None,
+    name_servers: Annotated[
+        str | None,
+        typer.Option("-n", "--namesrv", metavar="HOST:PORT;...", help="Name servers to register with, joined by `;`."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("-c", "--config", metavar="FILE", help="Settings: TOML, or RocketMQ's .properties as it is."),
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where messages are kept; made if missing. [~/store]")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the broker group. [this machine's name]")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Cluster it belongs to. [DefaultCluster]")] = None,
+    broker_id: Annotated[
+        int | None, typer.Option("--id", metavar="N", help="0 is the master of its group, others are slaves. [0]")
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("-p", "--print-config", help="Print every setting and where it came from, then exit.")
+    ] = False,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run a **broker**: it keeps messages on disk, takes them from producers and serves them to consumers.
+
+    It announces itself to every name server given. Besides its port it opens a fast one for sends, two below. The
+    store folder has RocketMQ's own format: a store that a Java broker wrote is opened as it is.
+
+    Settings come from defaults, then the file, then the environment (`FUSEE_BROKER_LISTEN_PORT=10911`), then flags.
+
+    Example: `fusee broker -n 127.0.0.1:9876 --store ./data --name broker-a`
+    """
+    flags: dict[str, object] = {
+        "namesrv_addr": name_servers,
+        "store_path": None if store is None else str(store),
+        "broker_name": name,
+        "broker_cluster_name": cluster,
+        "broker_id": broker_id,
+    }
+    if broker_id:
+        flags["broker_role"] = "SLAVE"
+    if listen is not None:
+        flags["bind_address"], flags["listen_port"] = parse_address(listen)
+    settings = load_settings(file=config, environment=os.environ, flags=flags)
+    if print_config:
+        _print_values(settings.values(), settings.origins, settings.ignored)
+        return
+    _log_to_stderr(log_level)
+    program = Broker(settings.broker, settings.store, store_path=Path(settings.store_path))
+
+    def started() -> None:
+        out = Console(highlight=False, soft_wrap=True)
+        broker_config = program.config
+        out.print(
+            f"fusee {__version__} broker [bold]{broker_config.broker_name}[/] of {broker_config.broker_cluster_name} "
+            f"listening on [bold]{program.listening[0]}[/], fast port {program.listening[1]}"
+        )
+        out.print(f"clients are told [bold]{program.address}[/]; store {settings.store_path}")
+        known = program.registered
+        if known:
+            out.print(f"registered with {', '.join(known)}")
+        missing = [address for address in broker_config.name_servers if address not in known]
+        if missing:
+            out.print(f"[yellow]not reached yet: {', '.join(missing)}; trying again[/]")
+        if not broker_config.name_servers:
+            out.print("[yellow]no name server given (-n): clients cannot find this broker by topic[/]")
+        if settings.ignored:
+            out.print(f"[dim]ignored settings of {config}: {', '.join(sorted(settings.ignored))}[/]")
+
+    run(serve(program, started))
+
+
 def _log_to_stderr(level: str) -> None:
     if level not in _LEVELS:
         raise typer.BadParameter(f"{level!r} is none of {', '.join(_LEVELS)}", param_hint="--log-level")
@@ -77,23 +155,28 @@ def _log_to_stderr(level: str) -> None:
 
 
 def _print_settings(loaded: Loaded[Any]) -> None:
+    _print_values(dataclasses.asdict(loaded.value), loaded.origins, loaded.ignored)
+
+
+def _print_values(values: Mapping[str, Any], origins: Mapping[str, str], ignored: Sequence[str]) -> None:
     out = Console(highlight=False, soft_wrap=True)
-    values: Mapping[str, Any] = dataclasses.asdict(loaded.value)
     if not out.is_terminal:
         for name, value in values.items():
-            out.print(f"{camel(name)}={_plain(value)}", markup=False)
+            out.print(f"{spelled(name)}={_plain(value)}", markup=False)
         return
     table = Table(box=None, header_style="bold")
     for column in ("setting", "value", "from"):
         table.add_column(column)
     for name, value in values.items():
-        origin = loaded.origins[name]
+        origin = origins.get(name, "default")
         style = "dim" if origin == "default" else ""
         table.add_row(name, _plain(value), origin, style=style)
     out.print(table)
-    if loaded.ignored:
-        out.print(f"ignored: {', '.join(sorted(loaded.ignored))}", markup=False)
+    if ignored:
+        out.print(f"ignored: {', '.join(sorted(ignored))}", markup=False)
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
     return str(value).lower() if isinstance(value, bool) else str(value)

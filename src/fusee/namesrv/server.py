@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fusee.clock import Clock, SystemClock, Timers
-from fusee.errors import ConfigError, TransportError
+from fusee.errors import TransportError
 from fusee.namesrv.config import NameServerConfig
 from fusee.namesrv.handlers import Handlers
 from fusee.namesrv.kv_table import KvTable
@@ -18,7 +17,7 @@ from fusee.service import Periodic
 from fusee.transport.client import Client
 from fusee.transport.router import Router
 from fusee.transport.server import Server, ServerSettings
-from fusee.transport.tcp import ServerTls, TcpNetwork, TlsMode, server_context
+from fusee.transport.tcp import TcpNetwork, server_tls
 from fusee.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -71,7 +70,12 @@ class NameServer:
         """Load the saved tables, open the door; its address. Raises ConfigError or ConnectError."""
         config = self.config
         timers = self._timers or asyncio.get_running_loop()
-        network = self._network or TcpNetwork(server_tls=server_tls(config))
+        network = self._network or TcpNetwork(server_tls=server_tls(
+                config.tls_server_mode,
+                config.tls_server_cert_path,
+                config.tls_server_key_path,
+                first_byte_timeout=config.server_channel_max_idle_time_seconds,
+            ))
         self.kv_table.load()
         self._client = Client(network=network, clock=self._clock, timers=timers)
         self.handlers = Handlers(
@@ -156,21 +160,3 @@ class NameServer:
 
     def on_idle(self, link: Link) -> None:
         self.handlers.link_lost(link)
-
-
-def server_tls(config: NameServerConfig) -> ServerTls | None:
-    """TLS as configured: none without a certificate. Raises ConfigError when the settings contradict."""
-    mode = TlsMode(config.tls_server_mode)
-    if not config.tls_server_cert_path:
-        if mode is TlsMode.ENFORCING:
-            raise ConfigError("tls_server_mode is enforcing but no certificate is given; set tls_server_cert_path")
-        return None
-    key_path = config.tls_server_key_path or config.tls_server_cert_path
-    return ServerTls(
-        server_context(
-            Path(config.tls_server_cert_path),
-            Path(key_path),
-        ),
-        mode,
-        first_byte_timeout=config.server_channel_max_idle_time_seconds,
-    )

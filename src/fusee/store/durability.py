@@ -47,7 +47,7 @@ class Durability:
 
     def __init__(self, log: CommitLog, config: StoreConfig) -> None:
         self._log = log
-        self._config = config
+        self.config = config
         self._running: FlushJob | None = None
         self._looked_at = 0.0
         self._thorough_at = 0.0
@@ -81,7 +81,7 @@ class Durability:
         unflushed = self.unflushed_bytes
         if unflushed == 0 or self._running is not None:
             return False
-        config = self._config
+        config = self.config
         if config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             return True
         if now - self._looked_at < config.flush_interval_commit_log / 1000:
@@ -98,7 +98,7 @@ class Durability:
         At once, unless the transient pool is on: then by its interval, for enough pages, or when it has waited long.
         """
         gathered = self._log.gathered_bytes
-        config = self._config
+        config = self.config
         if gathered == 0 or not config.transient_store_pool_enable:
             return gathered > 0
         if now - self._commit_looked_at < config.commit_interval_commit_log / 1000:

@@ -153,6 +153,10 @@ class MessageStore:
         finally:
             self._release()
 
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Take over what can change while it is open: limits of a get, flush policy, retention."""
+        self.config = self.durability.config = self.retention.config = config
+
     def _release(self) -> None:
         self.log.close()
         self.queues.close()

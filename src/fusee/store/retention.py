@@ -46,7 +46,7 @@ class Retention:
     """Decides; the engine deletes."""
 
     def __init__(self, config: StoreConfig, files: FileSystem) -> None:
-        self._config = config
+        self.config = config
         self._files = files
         self._manual_rounds = 0
 
@@ -56,7 +56,7 @@ class Retention:
 
     def disk_state(self, folder: Path) -> tuple[DiskState, Space]:
         """How full the disk of this folder is."""
-        config = self._config
+        config = self.config
         space = self._files.space(folder)
         if space.free < config.disk_free_bytes_min:
             return DiskState.FULL, space
@@ -73,7 +73,7 @@ class Retention:
 
     def decide(self, folder: Path, segments: list[Path], now_ms: int) -> Decision:
         """How many of these segments, from the first, are to go in this round."""
-        config = self._config
+        config = self.config
         state, space = self.disk_state(folder)
         hour = time.localtime(now_ms / 1000).tm_hour
         by_hour = hour in {int(text) for text in config.delete_when.split(";")}

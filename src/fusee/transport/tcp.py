@@ -12,6 +12,7 @@ import socket
 import ssl
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fusee.errors import ConfigError, ConnectError
@@ -19,7 +20,6 @@ from fusee.transport.link import Link, format_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 _TLS_HANDSHAKE: Final = 0x16
 _BACKLOG: Final = 4096
@@ -52,6 +52,16 @@ def server_context(certificate: Path, key: Path, *, password: str | None = None)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"TLS certificate {certificate} with key {key} cannot be used: {error}") from error
     return context
+
+
+def server_tls(mode: str, certificate: str, key: str, *, first_byte_timeout: float) -> ServerTls | None:
+    """TLS as configured: none without a certificate. Raises ConfigError when the settings contradict."""
+    if not certificate:
+        if TlsMode(mode) is TlsMode.ENFORCING:
+            raise ConfigError("tls_server_mode is enforcing but no certificate is given; set tls_server_cert_path")
+        return None
+    context = server_context(Path(certificate), Path(key or certificate))
+    return ServerTls(context, TlsMode(mode), first_byte_timeout=first_byte_timeout)
 
 
 class _TcpListening:

@@ -18,6 +18,8 @@ from fusee.wire.command import PROTOCOL_VERSION
 from fusee.wire.header_json import encode_json_header
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fusee.wire.command import Command
     from fusee.wire.headers.offset import QueryConsumerOffset, UpdateConsumerOffset
     from fusee.wire.headers.pull import PullMessage
@@ -183,6 +185,78 @@ def send_response(
         _quote(transaction_id),
     )
     return _response(opaque, code, fields, 0)
+
+
+class SendAnswers:
+    """The answers of one broker to sends: what is the same in all of them is formatted once."""
+
+    __slots__ = ("_format", "_host")
+
+    def __init__(self, store_host: bytes, region_id: str, trace_on: bool) -> None:
+        """`store_host` is the packed address that offset ids begin with."""
+        self._host = store_host.hex().upper().encode()
+        self._format = (
+            b'{"code":0,"extFields":{"queueId":"%%d","transactionId":%%b,"msgId":"%%b","TRACE_ON":"%b","MSG_REGION":%b,'
+            b'"queueOffset":"%%d"},"flag":1,"language":"PYTHON","opaque":%%d%b'
+            % (b"true" if trace_on else b"false", _quote(region_id).replace(b"%", b"%%"), _TAIL)
+        )
+
+    def frame(self, opaque: int, log_offset: int, queue_id: int, queue_offset: int, unique_id: bytes) -> bytes:
+        """The answer to one message."""
+        header = self._format % (
+            queue_id,
+            b'"%b"' % unique_id if unique_id.isalnum() else _quote(unique_id.decode("utf-8", "replace")),
+            b"%b%016X" % (self._host, log_offset),
+            queue_offset,
+            opaque,
+        )
+        size = len(header)
+        return _WORDS.pack(4 + size, size) + header
+
+    def batch_frame(
+        self, opaque: int, log_offsets: Sequence[int], queue_id: int, queue_offset: int, unique_id: bytes
+    ) -> bytes:
+        """The answer to a batch: the ids of all, joined."""
+        host = self._host
+        header = self._format % (
+            queue_id,
+            _quote(unique_id.decode("utf-8", "replace")),
+            b",".join([b"%b%016X" % (host, log_offset) for log_offset in log_offsets]),
+            queue_offset,
+            opaque,
+        )
+        size = len(header)
+        return _WORDS.pack(4 + size, size) + header
+
+
+def found_response(
+    opaque: int,
+    body_size: int,
+    suggested_broker_id: int,
+    next_offset: int,
+    min_offset: int,
+    max_offset: int,
+    group_sys_flag: int,
+    topic_sys_flag: int,
+) -> bytes:
+    """Head of the answer to a pull that found messages."""
+    header = (
+        b'{"code":0,"extFields":{"suggestWhichBrokerId":"%d","groupSysFlag":"%d","nextBeginOffset":"%d",'
+        b'"maxOffset":"%d","minOffset":"%d","topicSysFlag":"%d"},"flag":1,"language":"PYTHON","opaque":%d,'
+        b'"remark":"FOUND"%b'
+        % (
+            suggested_broker_id,
+            group_sys_flag,
+            next_offset,
+            max_offset,
+            min_offset,
+            topic_sys_flag,
+            opaque,
+            _TAIL,
+        )
+    )
+    size = len(header)
+    return _WORDS.pack(4 + size + body_size, size) + header
 
 
 def pull_response(

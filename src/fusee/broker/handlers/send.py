@@ -1,0 +1,323 @@
+"""Sending: check, build the record, put it, answer when the ack gate says so (Java: SendMessageProcessor).
+
+A message in its usual form takes the short way: its properties are kept as the bytes they came as, with what the
+broker adds behind them. Only a few names in the properties make a message unusual (delayed, transactional, inner
+batch, sent again after being consumed); they are searched for in the raw bytes.
+
+The answer is formatted before the message is safe and kept by the gate: what it says (ids, queue offset) is known as
+soon as the record has its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fusee.broker.ack_gate import UNAVAILABLE, PutStatus
+from fusee.broker.delay import schedule_record
+from fusee.broker.send_checks import remote_host
+from fusee.broker.transactions import half_record
+from fusee.errors import MessageError, StoreBusyError, StoreError
+from fusee.message import properties as names
+from fusee.message.batch import split_batch
+from fusee.message.flags import SysFlag, TransactionType, transaction_type, with_host_families
+from fusee.message.properties import find_property, find_unique_id, join_properties, remove_property
+from fusee.message.topics import RETRY_PREFIX
+from fusee.store.new_record import NewRecord
+from fusee.wire.codes import RequestCode, ResponseCode
+from fusee.wire.command import ONEWAY_FLAG, Command
+from fusee.wire.framing import encode_frame
+from fusee.wire.header_json import decode_json_header
+from fusee.wire.headers.send import SendMessage, SendMessageV1, SendMessageV2
+from fusee.wire.hot_encode import SendAnswers
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from fusee.broker.ack_gate import AckGate
+    from fusee.broker.config import BrokerConfig
+    from fusee.broker.log_writer import LogWriter
+    from fusee.broker.retry import RetryRules
+    from fusee.broker.send_checks import SendChecks
+    from fusee.broker.statistics import Statistics
+    from fusee.message.ids import UniqueIds
+    from fusee.store.results import PutResult
+    from fusee.transport.link import Link
+    from fusee.transport.router import Handler
+    from fusee.wire.bodies.topic import TopicConfig
+
+_UNUSUAL_BITS: Final = SysFlag.TRANSACTION_MASK | SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP | 0x30
+_DELAY: Final = names.DELAY.encode()
+_UNIQ_KEY: Final = names.UNIQ_KEY.encode()
+_WAIT: Final = names.WAIT.encode()
+_TRANSACTION: Final = names.TRANSACTION_PREPARED.encode()
+_INNER_NUM: Final = names.INNER_NUM.encode()
+_KEYS: Final = names.KEYS.encode()
+_TIMER_NAMES: Final = tuple(
+    name.encode() for name in (names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC)
+)
+_ADDED_NAMES: Final = (b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"POP_CK")
+
+
+def is_true(value: bytes | None) -> bool:
+    """Java's Boolean.parseBoolean."""
+    return value is not None and value.lower() == b"true"
+
+
+def number_of(value: bytes | None) -> int:
+    """The integer that a property holds; 0 when it holds none."""
+    if value is None:
+        return 0
+    try:
+        return int(value)
+    except ValueError:
+        return 0
+
+
+class SendHandlers:
+    """Codes 10, 310 and 320."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        writer: LogWriter,
+        gate: AckGate,
+        checks: SendChecks,
+        retry: RetryRules,
+        statistics: Statistics,
+        unique_ids: UniqueIds,
+        store_host: bytes,
+        random: Random,
+    ) -> None:
+        self._config = config
+        self._writer = writer
+        self._gate = gate
+        self._checks = checks
+        self._retry = retry
+        self._statistics = statistics
+        self._unique_ids = unique_ids
+        self._store_host = store_host
+        self._random = random
+        self._levels_max = len(writer.store.config.message_delay_level.split())
+        self._added = (
+            f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{'true' if config.trace_on else 'false'}\x02"
+            f"CLUSTER\x01{config.broker_cluster_name}\x02"
+        ).encode()
+        self._answers = SendAnswers(store_host, config.region_id, config.trace_on)
+        self._is_v6 = len(store_host) != 8
+
+    def routes(self) -> dict[RequestCode, Handler]:
+        return {
+            RequestCode.SEND_MESSAGE: self.send_v1,
+            RequestCode.SEND_MESSAGE_V2: self.send_v2,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_v2,
+        }
+
+    def send_v1(self, command: Command, link: Link) -> Command | None:
+        return self._send(command, command.read(SendMessageV1), link)
+
+    def send_v2(self, command: Command, link: Link) -> Command | None:
+        return self._send(command, command.read(SendMessageV2), link)
+
+    def _send(self, command: Command, header: SendMessage, link: Link) -> Command | None:
+        topic_config = self._checks.check(command, header, link)
+        if type(topic_config) is Command:
+            return self._with_region(topic_config)
+        if header.batch:
+            return self._send_batch(command, header, link, topic_config)  # type: ignore[arg-type]
+        properties = header.properties.encode() if header.properties else b""
+        if b"MSG_REGION\x01" in properties or b"POP_CK\x01" in properties or not properties.endswith(b"\x02"):
+            for name in _ADDED_NAMES:
+                properties = remove_property(properties, name)
+            properties = join_properties(properties, self._added)
+        else:
+            properties += self._added
+        unique_id = find_unique_id(properties)
+        if unique_id is None:
+            unique_id = self._unique_ids.next_id().encode()
+            properties = b"%bUNIQ_KEY\x01%b\x02" % (remove_property(properties, _UNIQ_KEY), unique_id)
+        topic = header.topic
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = self._random.randrange(topic_config.write_queue_nums)  # type: ignore[union-attr]
+        record = NewRecord(
+            topic,
+            queue_id,
+            command.body,
+            properties,
+            header.flag,
+            header.sys_flag,
+            header.born_timestamp_ms,
+            link.attachments.get("host") or remote_host(link),
+            self._store_host,
+            header.reconsume_times or 0,
+        )
+        if (
+            header.sys_flag & _UNUSUAL_BITS
+            or self._is_v6
+            or len(record.born_host) != 8
+            or topic_config.topic_filter_type != "SINGLE_TAG"  # type: ignore[union-attr]
+            or topic_config.attributes  # type: ignore[union-attr]
+            or b"DELAY\x01" in properties
+            or b"TRAN_MSG\x01" in properties
+            or b"TIMER_D" in properties
+            or b"INNER_NUM\x01" in properties
+            or topic[0] == "%"
+        ):
+            changed = self._unusual(command, header, record, topic_config)  # type: ignore[arg-type]
+            if type(changed) is Command:
+                return self._with_region(changed)
+            record = changed  # type: ignore[assignment]
+        try:
+            result = self._writer.put(record)
+        except (MessageError, StoreError) as error:
+            return self._with_region(self.refusal(command, error))
+        self._statistics.put(record.topic, record.queue_id, 1, result.end_offset - result.log_offset)
+        if not command.flag & ONEWAY_FLAG:
+            frame = self._answers.frame(command.opaque, result.log_offset, queue_id, result.queue_offset, unique_id)
+            wait = b"WAIT\x01" not in properties or is_true(find_property(properties, _WAIT) or b"true")
+            self._gate.add_answer(result.end_offset, wait, link, frame)
+        return None
+
+    def _unusual(
+        self, command: Command, header: SendMessage, record: NewRecord, topic_config: TopicConfig
+    ) -> NewRecord | Command:
+        """The record of a message that is more than a plain one, or why it cannot be."""
+        if record.topic.startswith(RETRY_PREFIX):
+            answer = self._retry.apply(command, header, record)
+            if answer is not None:
+                return answer
+        properties = record.properties
+        if topic_config.topic_filter_type == "MULTI_TAG":
+            record.sys_flag |= SysFlag.MULTI_TAGS
+        record.sys_flag = with_host_families(record.sys_flag, record.born_host, record.store_host)
+        if "COMPACTION" in topic_config.attributes.get("cleanup.policy", "") and not find_property(properties, _KEYS):
+            return command.reply(ResponseCode.MESSAGE_ILLEGAL, remark="Required message key is missing")
+        is_inner = record.sys_flag & SysFlag.INNER_BATCH
+        claims_inner = is_inner or find_property(properties, _INNER_NUM) is not None
+        if claims_inner and not (is_inner and topic_config.attributes.get("queue.type") == "BatchCQ"):
+            return self._illegal(command)
+        level = number_of(find_property(properties, _DELAY))
+        if is_true(find_property(properties, _TRANSACTION)) and not (record.reconsume_times > 0 and level > 0):
+            if self._config.reject_transaction_message:
+                return command.reply(
+                    ResponseCode.NO_PERMISSION,
+                    remark=f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
+                )
+            return half_record(record)
+        if transaction_type(record.sys_flag) in (TransactionType.NOT, TransactionType.COMMIT):
+            if level > 0:
+                for name in _TIMER_NAMES:
+                    record.properties = remove_property(record.properties, name)
+                return schedule_record(record, level, self._levels_max)
+            if any(find_property(properties, name) is not None for name in _TIMER_NAMES):
+                return command.reply(
+                    ResponseCode.SYSTEM_ERROR,
+                    remark="accurate timer message is not enabled, timerWheelEnable is false",
+                )
+        return record
+
+    def _send_batch(
+        self, command: Command, header: SendMessage, link: Link, topic_config: TopicConfig
+    ) -> Command | None:
+        topic = header.topic
+        if len(topic) > 127:
+            return self._with_region(
+                command.reply(ResponseCode.MESSAGE_ILLEGAL, remark=f"message topic length too long {len(topic)}")
+            )
+        if topic.startswith(RETRY_PREFIX):
+            return self._with_region(
+                command.reply(
+                    ResponseCode.MESSAGE_ILLEGAL, remark=f"batch request does not support retry group {topic}"
+                )
+            )
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = self._random.randrange(topic_config.write_queue_nums)
+        properties = header.properties.encode() if header.properties else b""
+        sys_flag = header.sys_flag
+        if topic_config.topic_filter_type == "MULTI_TAG":
+            sys_flag |= SysFlag.MULTI_TAGS
+        born_host = link.attachments.get("host") or remote_host(link)
+        unique_id = find_unique_id(properties) or b""
+        record = NewRecord(
+            topic,
+            queue_id,
+            command.body,
+            properties,
+            header.flag,
+            with_host_families(sys_flag, born_host, self._store_host),
+            header.born_timestamp_ms,
+            born_host,
+            self._store_host,
+            header.reconsume_times or 0,
+        )
+        is_inner = unique_id and topic_config.attributes.get("queue.type") == "BatchCQ"
+        try:
+            elements = split_batch(command.body)
+            if is_inner:
+                for name in (*_ADDED_NAMES, _INNER_NUM):
+                    properties = remove_property(properties, name)
+                properties = join_properties(properties, b"%bINNER_NUM\x01%d\x02" % (self._added, len(elements)))
+                record.properties = properties
+                record.sys_flag |= SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
+                result = self._writer.put(record)
+            else:
+                result = self._writer.put_batch(record, elements)
+        except (MessageError, StoreError) as error:
+            return self._with_region(self.refusal(command, error))
+        self._statistics.put(topic, queue_id, len(elements), result.end_offset - result.log_offset)
+        if not command.flag & ONEWAY_FLAG:
+            self._gate.add_answer(
+                result.end_offset,
+                is_true(find_property(properties, _WAIT) or b"true"),
+                link,
+                self._batch_frame(command.opaque, result, queue_id, unique_id, is_inner=bool(is_inner)),
+            )
+        return None
+
+    def _batch_frame(self, opaque: int, result: PutResult, queue_id: int, unique_id: bytes, *, is_inner: bool) -> bytes:
+        if not is_inner:
+            return self._answers.batch_frame(opaque, result.log_offsets, queue_id, result.queue_offset, unique_id)
+        frame = self._answers.frame(opaque, result.log_offset, queue_id, result.queue_offset, unique_id)
+        answer = decode_json_header(frame[8:])
+        (answer.ext_fields or {})["batchUniqId"] = unique_id.decode("utf-8", "replace")
+        return encode_frame(answer)
+
+    # Answers other than success
+
+    def refusal(self, command: Command, error: MessageError | StoreError) -> Command:
+        """The answer to a message that the store does not take."""
+        self._statistics.put_failed()
+        if isinstance(error, MessageError):
+            return self._illegal(command)
+        if isinstance(error, StoreBusyError):
+            return command.reply(
+                ResponseCode.SYSTEM_BUSY, remark="[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+            )
+        return command.reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"{UNAVAILABLE} {error}"[:1024])
+
+    def _illegal(self, command: Command) -> Command:
+        return command.reply(
+            ResponseCode.MESSAGE_ILLEGAL,
+            remark="the message is illegal, maybe msg body or properties length not matched. msg body length limit "
+            f"{self._writer.store.config.max_message_size}B, msg properties length limit 32KB.",
+        )
+
+    def _with_region(self, answer: Command) -> Command:
+        answer.ext_fields = {
+            "MSG_REGION": self._config.region_id,
+            "TRACE_ON": "true" if self._config.trace_on else "false",
+        }
+        return answer
+
+
+def amend_answer(frame: bytes, status: PutStatus) -> bytes:
+    """The answer that tells of another outcome than success."""
+    answer = decode_json_header(frame[8:])
+    answer.code = status.code
+    if not status.is_stored:
+        answer.remark = UNAVAILABLE
+        fields = answer.ext_fields or {}
+        answer.ext_fields = {name: fields[name] for name in ("MSG_REGION", "TRACE_ON") if name in fields}
+    return encode_frame(answer)

@@ -1,0 +1,256 @@
+"""The one way into the store: gathers the puts of a turn of the loop, writes them at once, and drives what follows.
+
+Each turn in which something was put ends with one `write`; then whoever waits for it is answered (`ack_gate`), and
+the records are dispatched. Dispatch is cheap for many records at once, so it waits a little for more, unless somebody
+waits for the queue (`is_awaited`) or asks (`make_visible`, which every reader calls first): a message is visible to
+everyone who looks from the moment its sender was answered.
+
+Syncs run in a worker thread: the log by its flush policy (at once and again under SYNC_FLUSH, which is group commit;
+by interval otherwise), consume queues and index every second or so. The loop itself never waits for the disk, except
+when a file must be made.
+
+A sync that failed is final (see `store.durability`): every put is refused then, `on_failure` is told once.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from fusee.errors import StoreError, StoreFailedError
+from fusee.service import Periodic
+from fusee.store.config import FlushDiskType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fusee.broker.ack_gate import AckGate, PutStatus
+    from fusee.broker.worker import Worker
+    from fusee.clock import Clock, TimerHandle, Timers
+    from fusee.message.batch import BatchElement
+    from fusee.store.durability import FlushJob
+    from fusee.store.engine import MessageStore
+    from fusee.store.new_record import NewRecord
+    from fusee.store.results import PutResult
+
+_log = logging.getLogger(__name__)
+
+# Undispatched bytes that are dispatched at once, and how long fewer may wait.
+_DISPATCH_BYTES: Final = 512 * 1024
+_DISPATCH_DELAY: Final = 0.005
+_RETRY_DELAY: Final = 0.5
+_LOOK_INTERVAL: Final = 0.1
+
+
+class LogWriter:
+    """Puts, writes, flushes and dispatches, in the order that promises need."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        gate: AckGate,
+        log_worker: Worker,
+        worker: Worker,
+        clock: Clock,
+        timers: Timers,
+        soon: Callable[[Callable[[], object]], object],
+        is_awaited: Callable[[str, int], bool],
+        on_written: Callable[[int, float], object],
+        on_failure: Callable[[StoreFailedError], object],
+    ) -> None:
+        """`soon` runs a function at the end of this turn of the loop; `on_written(count, seconds)` hears of each write.
+
+        `is_awaited(topic, queue_id)` says whether somebody waits for messages of this queue.
+        """
+        self.store = store
+        self._gate = gate
+        self._log_worker = log_worker
+        self._worker = worker
+        self._clock = clock
+        self._timers = timers
+        self._soon = soon
+        self._is_awaited = is_awaited
+        self._on_written = on_written
+        self._on_failure = on_failure
+        self._scheduled = False
+        self._began = 0.0
+        self._puts = 0
+        self._hurry = False
+        self._dispatch_timer: TimerHandle | None = None
+        self._is_sync = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._is_pooled = store.config.transient_store_pool_enable
+        self._derived_thorough_at = clock.monotonic()
+        self._derived_offset = -1
+        self._jobs: list[Periodic] = [
+            Periodic(timers, _LOOK_INTERVAL, self._look),
+            Periodic(timers, max(store.config.flush_interval_consume_queue, 10) / 1000, self._flush_derived),
+            Periodic(timers, 1.0, self._prepare),
+            Periodic(timers, max(store.config.clean_resource_interval, 10) / 1000, self._expire),
+        ]
+
+    def start(self) -> None:
+        self._prepare()
+        for job in self._jobs:
+            job.start()
+
+    def stop(self) -> None:
+        """Write what is gathered and end the jobs; the store is closed by its owner."""
+        for job in self._jobs:
+            job.stop()
+        if self._dispatch_timer is not None:
+            self._dispatch_timer.cancel()
+            self._dispatch_timer = None
+        if self._scheduled:
+            self._turn()
+
+    # Putting
+
+    def put(self, record: NewRecord) -> PutResult:
+        """Give a record its place; it is written when this turn of the loop ends.
+
+        Raises MessageError for one that breaks a limit, StoreFullError, StoreBusyError or StoreFailedError.
+        """
+        result = self.store.put(record)
+        if not self._scheduled:
+            self._schedule()
+        self._puts += 1
+        if not self._hurry and self._is_awaited(record.topic, record.queue_id):
+            self._hurry = True
+        return result
+
+    def put_batch(self, record: NewRecord, elements: Sequence[BatchElement]) -> PutResult:
+        """Give the messages of a batch consecutive places; all or none. Raises as `put`."""
+        result = self.store.put_batch(record, elements)
+        if not self._scheduled:
+            self._schedule()
+        self._puts += len(elements)
+        if not self._hurry and self._is_awaited(record.topic, record.queue_id):
+            self._hurry = True
+        return result
+
+    def when_stored(self, result: PutResult, done: Callable[[PutStatus], object], *, wait: bool = True) -> None:
+        """Call back when this put is as safe as the store promises; `wait` False: as soon as it is written."""
+        self._gate.add(result.end_offset, wait, done)
+
+    @property
+    def has_unseen(self) -> bool:
+        """Whether something was put that consume queues do not show yet."""
+        return self._scheduled or self.store.dispatched_offset < self.store.written_offset
+
+    def make_visible(self) -> None:
+        """Bring consume queues level with what is put, so that a reader sees it."""
+        if self._scheduled:
+            self._turn()
+        store = self.store
+        if store.dispatched_offset < store.written_offset:
+            self._dispatch()
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        self._began = self._clock.monotonic()
+        self._soon(self._turn)
+
+    def _turn(self) -> None:
+        if not self._scheduled:
+            return
+        self._scheduled = False
+        store = self.store
+        now = self._clock.monotonic()
+        puts, self._puts = self._puts, 0
+        if self._is_pooled:
+            # Memory is the promise of the transient pool; a timer writes it.
+            self._gate.written(store.end_offset, now)
+            self._on_written(puts, now - self._began)
+            return
+        try:
+            store.write()
+        except StoreError as error:
+            _log.error("records could not be written: %s", error)
+        self._gate.written(store.written_offset, now)
+        self._on_written(puts, now - self._began)
+        if self._is_sync and self._gate.waits_for_disk:
+            self._flush()
+        if self._hurry or store.written_offset - store.dispatched_offset >= _DISPATCH_BYTES:
+            self._dispatch()
+        elif self._dispatch_timer is None:
+            self._dispatch_timer = self._timers.call_later(_DISPATCH_DELAY, self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._hurry = False
+        if self._dispatch_timer is not None:
+            self._dispatch_timer.cancel()
+            self._dispatch_timer = None
+        try:
+            self.store.dispatch()
+        except StoreError as error:
+            # What is written is safe; consumers see it when there is space for consume queues again.
+            _log.error("messages are stored but not visible yet: %s", error)
+            self._dispatch_timer = self._timers.call_later(_RETRY_DELAY, self._dispatch)
+
+    # Flushing
+
+    def _look(self) -> None:
+        now = self._clock.monotonic()
+        store = self.store
+        if self._is_pooled and store.durability.is_commit_due(now):
+            store.write()
+            self._dispatch()
+        if store.durability.is_due(now):
+            self._flush()
+        self._gate.expire(now)
+
+    def _flush(self) -> None:
+        try:
+            job = self.store.begin_flush()
+        except StoreFailedError as error:
+            self._failed(error)
+            return
+        if job is not None:
+            self._log_worker.run(job.run, lambda _: self._flushed(job), self._job_failed)
+
+    def _flushed(self, job: FlushJob) -> None:
+        try:
+            flushed_offset = self.store.finish_flush(job)
+        except StoreFailedError as error:
+            self._failed(error)
+            return
+        self._gate.flushed(flushed_offset)
+        if self._is_sync and self._gate.waits_for_disk:
+            self._flush()
+
+    def _flush_derived(self) -> None:
+        store = self.store
+        now = self._clock.monotonic()
+        thorough = now - self._derived_thorough_at >= store.config.flush_consume_queue_thorough_interval / 1000
+        if thorough:
+            self._derived_thorough_at = now
+        elif store.dispatched_offset == self._derived_offset:
+            return
+        self._derived_offset = store.dispatched_offset
+        try:
+            job = store.begin_flush_derived(thorough=thorough)
+        except StoreError as error:
+            _log.error("consume queues were not flushed: %s", error)
+            return
+        if job is not None:
+            self._worker.run(job.run, lambda _: self._derived_flushed(job), self._job_failed)
+
+    def _derived_flushed(self, job: FlushJob) -> None:
+        try:
+            self.store.finish_flush_derived(job)
+        except StoreFailedError as error:
+            self._failed(error)
+
+    def _job_failed(self, error: Exception) -> None:
+        self._failed(StoreFailedError(f"a flush ended in an unexpected way: {error!r}"))
+
+    def _failed(self, error: StoreFailedError) -> None:
+        self._gate.fail_all()
+        self._on_failure(error)
+
+    def _prepare(self) -> None:
+        self.store.prepare()
+
+    def _expire(self) -> None:
+        self.store.expire()

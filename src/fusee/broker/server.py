@@ -1,0 +1,562 @@
+"""The broker as a program: store, tables, handlers, doors and jobs put together (Java: BrokerController).
+
+Built bottom-up: the store is opened (which recovers it), the tables are loaded, the handlers get what they need, the
+doors open, the jobs begin, and only then name servers are told. Stopping is the same in reverse: name servers first,
+so that clients go elsewhere; held pulls are answered; what is under way is finished; everything is saved; the store is
+closed, which marks the stop as clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from fusee.broker.ack_gate import AckGate
+from fusee.broker.config import BrokerConfig, Settings
+from fusee.broker.consumers import ConsumerTable
+from fusee.broker.daily_totals import decode_totals, encode_totals
+from fusee.broker.delay import DelayDelivery
+from fusee.broker.delay_progress import delay_document
+from fusee.broker.groups import GroupTable
+from fusee.broker.handlers.admin_broker import BrokerHandlers
+from fusee.broker.handlers.admin_groups import GroupHandlers
+from fusee.broker.handlers.admin_topics import TopicHandlers
+from fusee.broker.handlers.client import ClientHandlers
+from fusee.broker.handlers.consume_stats import ConsumeStatsHandlers
+from fusee.broker.handlers.offset import OffsetHandlers
+from fusee.broker.handlers.pull import PullHandlers
+from fusee.broker.handlers.query import QueryHandlers
+from fusee.broker.handlers.relay import RelayHandlers
+from fusee.broker.handlers.reply import ReplyHandlers
+from fusee.broker.handlers.send import SendHandlers, amend_answer
+from fusee.broker.handlers.send_back import SendBackHandlers
+from fusee.broker.handlers.transaction import TransactionHandlers
+from fusee.broker.holds import Holds
+from fusee.broker.log_writer import LogWriter
+from fusee.broker.offsets import OffsetTable
+from fusee.broker.producers import ProducerTable
+from fusee.broker.queue_locks import QueueLocks
+from fusee.broker.registration import Registration, advertised_ip
+from fusee.broker.retry import RetryRules
+from fusee.broker.routes import PULL, SEND, add_routes, make_lanes
+from fusee.broker.runtime_info import RuntimeInfo
+from fusee.broker.send_checks import SendChecks
+from fusee.broker.settings_update import LiveSettings
+from fusee.broker.statistics import Statistics
+from fusee.broker.table_saves import TableSaves
+from fusee.broker.topics import TopicTable
+from fusee.broker.transactions import Transactions
+from fusee.broker.worker import InlineWorker, ThreadWorker, Worker
+from fusee.clock import Clock, SystemClock, Timers
+from fusee.message.hosts import pack_host, pack_ip
+from fusee.message.ids import UniqueIds
+from fusee.service import Periodic
+from fusee.store.config import FlushDiskType, StoreConfig
+from fusee.store.dispatch_batch import DispatchBatch
+from fusee.store.engine import MessageStore
+from fusee.store.filesystem import FileSystem, OsFileSystem
+from fusee.store.saved_document import SavedDocument
+from fusee.transport.client import Client
+from fusee.transport.link import LinkLimits, parse_address
+from fusee.transport.router import Router
+from fusee.transport.server import Server, ServerSettings
+from fusee.transport.tcp import TcpNetwork, server_tls
+from fusee.wire.bodies.topic import TopicConfig
+from fusee.wire.codes import RequestCode
+from fusee.wire.framing import FrameLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from fusee.errors import StoreFailedError
+    from fusee.store.recovery import Progress, RecoveryReport
+    from fusee.store.results import Dispatched
+    from fusee.transport.interfaces import Network
+    from fusee.transport.link import Link
+    from fusee.transport.router import Handler
+    from fusee.wire.command import Command
+
+_log = logging.getLogger(__name__)
+
+_EXPIRY_INTERVAL: Final = 10.0
+_SAMPLE_INTERVAL: Final = 1.0
+
+# Their answers promise a change: it is on disk, and name servers know of it, before they leave.
+_PROMISING: Final = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+)
+
+
+class Broker:
+    """One broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig | None = None,
+        store_config: StoreConfig | None = None,
+        *,
+        store_path: Path,
+        network: Network | None = None,
+        files: FileSystem | None = None,
+        clock: Clock | None = None,
+        timers: Timers | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """`network`, `files`, `clock` and `timers` are the machine's unless given; `seed` makes chance repeatable."""
+        self.config = config or BrokerConfig()
+        self.store_config = store_config or StoreConfig()
+        self._store_path = store_path
+        self._network = network
+        self._files = files or OsFileSystem()
+        self._clock = clock or SystemClock()
+        self._timers = timers
+        self._random = random.Random(seed)
+        self._servers: list[Server] = []
+        self._jobs: list[Periodic] = []
+        self._workers: list[Worker] = []
+        self._running: list[Any] = []
+        self._registration: Registration | None = None
+        self._client: Client | None = None
+        self.address = ""
+        """`host:port` that clients are told."""
+        self.failure: StoreFailedError | None = None
+        """Why nothing is accepted any more, after the disk has failed."""
+        self.recovery: RecoveryReport | None = None
+        """What opening the store had to mend."""
+
+    @property
+    def listening(self) -> tuple[str, ...]:
+        """Every `host:port` that is listened on: for all requests, then the fast one."""
+        return tuple(server.address for server in self._servers)
+
+    @property
+    def registered(self) -> tuple[str, ...]:
+        """Name servers that know this broker."""
+        return self._registration.registered if self._registration is not None else ()
+
+    async def start(self, progress: Progress | None = None) -> str:
+        """Open the store, open the doors, tell the name servers; the address clients are told.
+
+        `progress(done, total)` is called in bytes on long recoveries. Raises ConfigError, ConnectError or StoreError.
+        """
+        self.store = MessageStore(self._store_path, self.store_config, files=self._files, clock=self._clock)
+        self.recovery = self.store.open(progress)
+        try:
+            await self._open_doors()
+        except BaseException:
+            await self.stop()
+            raise
+        return self.address
+
+    async def _open_doors(self) -> None:
+        config = self.config
+        self._make_tables()
+        network = self._network or TcpNetwork(
+            server_tls=server_tls(
+                config.tls_server_mode,
+                config.tls_server_cert_path,
+                config.tls_server_key_path,
+                first_byte_timeout=config.server_channel_max_idle_time_seconds,
+            )
+        )
+        timers = self._timers or asyncio.get_running_loop()
+        router, fast_router = Router(), Router()
+        settings = ServerSettings(
+            connections_max=config.connections_max,
+            idle_timeout=config.server_channel_max_idle_time_seconds,
+            drain_timeout=config.shutdown_wait_time_seconds,
+            link=LinkLimits(frame=FrameLimits(frame_size_max=config.frame_size_max)),
+        )
+        for each in (router, fast_router):
+            self._servers.append(
+                Server(
+                    network=network,
+                    router=each,
+                    clock=self._clock,
+                    timers=timers,
+                    settings=settings,
+                    listeners=[self],
+                )
+            )
+        # The port may be any; what is told to others needs it. Nothing is served before the routes are there.
+        ip = advertised_ip(config)
+        _, port = parse_address(await self._servers[0].start(config.bind_address, config.listen_port))
+        self.address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        self._client = Client(network=network, clock=self._clock, timers=timers)
+        self._make_parts(router, fast_router, timers, ip, port)
+        fast_port = config.fast_listen_port
+        if fast_port < 0:
+            fast_port = port - 2 if config.listen_port else 0
+        await self._servers[1].start(config.bind_address, fast_port)
+        self._start_jobs(timers)
+        await self._register(timers, ip)
+
+    def _make_tables(self) -> None:
+        config, clock, files = self.config, self._clock, self._files
+        folder = self.store.paths.config
+        self.topics = TopicTable(config=config, folder=folder, files=files, clock=clock)
+        self.groups = GroupTable(config=config, folder=folder, files=files, clock=clock)
+        self.offsets = OffsetTable(config=config, folder=folder, files=files, clock=clock)
+        for table in (self.topics, self.groups, self.offsets):
+            table.load()
+        self._adopt_topics()
+        self.consumers = ConsumerTable(config=config)
+        self.producers = ProducerTable(config=config)
+        self.locks = QueueLocks(clock)
+        self.statistics = Statistics(
+            clock,
+            config.broker_cluster_name,
+            is_system=self.topics.is_system,
+            document=SavedDocument(folder / "dailyTotals.json", files, encode=encode_totals, decode=decode_totals),
+        )
+        self.statistics.load()
+
+    def _adopt_topics(self) -> None:
+        """Give a configuration to topics that have messages but lost theirs: the process died before it was saved."""
+        for topic in self.store.queues.topics():
+            if self.topics.get(topic) is None:
+                queues = max(self.store.queues.queue_ids(topic), default=0) + 1
+                _log.warning(
+                    "topic %s has messages but no configuration; it is made again with %d queues", topic, queues
+                )
+                self.topics.put(TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues))
+
+    def _make_parts(self, router: Router, fast_router: Router, timers: Timers, ip: str, port: int) -> None:
+        config, clock, store = self.config, self._clock, self.store
+        lanes = make_lanes(
+            router,
+            sends_max=config.send_thread_pool_queue_capacity,
+            pulls_max=config.pull_thread_pool_queue_capacity,
+        )
+        store_host = pack_host(ip, port)
+        log_worker, worker = self._make_workers()
+        self.holds = Holds(clock=clock, timers=timers, lane=lanes[PULL])
+        self.gate = AckGate(
+            waits_for_flush=store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            timeout=store.config.sync_flush_timeout / 1000,
+            lane=lanes[SEND],
+            amend=amend_answer,
+        )
+        self.writer = writer = LogWriter(
+            store=store,
+            gate=self.gate,
+            log_worker=log_worker,
+            worker=worker,
+            clock=clock,
+            timers=timers,
+            soon=_soon(timers),
+            is_awaited=self.holds.is_awaited,
+            on_written=self._written,
+            on_failure=self._store_failed,
+        )
+        store.on_arrival(self._arrived)
+        statistics, topics, groups, offsets = self.statistics, self.topics, self.groups, self.offsets
+        consumers, producers, locks = self.consumers, self.producers, self.locks
+        self.delay = DelayDelivery(
+            writer=writer,
+            document=delay_document(store.paths.config / "delayOffset.json", self._files),
+            config=config,
+            clock=clock,
+            timers=timers,
+            worker=worker,
+            statistics=statistics,
+        )
+        self.transactions = Transactions(
+            writer=writer,
+            offsets=offsets,
+            topics=topics,
+            producers=producers,
+            config=config,
+            clock=clock,
+            timers=timers,
+            store_host=store_host,
+            statistics=statistics,
+        )
+        self.settings = LiveSettings(
+            Settings(config, self.store_config, str(self._store_path), {}, ()),
+            clock=clock,
+        )
+        self.settings.found = {"broker_ip1": ip, "broker_ip2": config.broker_ip2 or ip, "listen_port": str(port)}
+        self.settings.listeners.append(self._settings_changed)
+        config = replace(config, broker_ip1=ip)
+        checks = SendChecks(config=config, topics=topics, clock=clock)
+        self._clients = ClientHandlers(
+            config=config,
+            consumers=consumers,
+            producers=producers,
+            locks=locks,
+            topics=topics,
+            groups=groups,
+            clock=clock,
+            timers=timers,
+        )
+        relay = RelayHandlers(
+            config=config, consumers=consumers, topics=topics, groups=groups, offsets=offsets, writer=writer
+        )
+        runtime = RuntimeInfo(
+            settings=self.settings,
+            statistics=statistics,
+            store=store,
+            files=self._files,
+            clock=clock,
+            delay_stats=self.delay.running_stats,
+            waiting_sends=lambda: (self.gate.waiting, 0),
+        )
+        handlers: list[Any] = [
+            SendHandlers(
+                config=config,
+                writer=writer,
+                gate=self.gate,
+                checks=checks,
+                retry=RetryRules(groups=groups, topics=topics, locks=locks, statistics=statistics),
+                statistics=statistics,
+                unique_ids=UniqueIds(clock=clock, ip=pack_ip(ip), pid=os.getpid(), seed=self._random.getrandbits(32)),
+                store_host=store_host,
+                random=self._random,
+            ),
+            SendBackHandlers(
+                config=config,
+                writer=writer,
+                groups=groups,
+                topics=topics,
+                store_host=store_host,
+                random=self._random,
+                statistics=statistics,
+            ),
+            ReplyHandlers(
+                config=config,
+                checks=checks,
+                producers=producers,
+                writer=writer,
+                statistics=statistics,
+                store_host=store_host,
+                clock=clock,
+                random=self._random,
+            ),
+            TransactionHandlers(config=config, writer=writer, transactions=self.transactions, clock=clock),
+            PullHandlers(
+                config=config,
+                writer=writer,
+                topics=topics,
+                groups=groups,
+                offsets=offsets,
+                consumers=consumers,
+                holds=self.holds,
+                statistics=statistics,
+                clock=clock,
+            ),
+            OffsetHandlers(
+                topics=topics,
+                groups=groups,
+                offsets=offsets,
+                store=store,
+                make_visible=writer.make_visible,
+                delay_offsets=self.delay.encode,
+            ),
+            QueryHandlers(store=store, consumers=consumers, make_visible=writer.make_visible),
+            self._clients,
+            relay,
+            TopicHandlers(
+                config=config,
+                topics=topics,
+                offsets=offsets,
+                consumers=consumers,
+                statistics=statistics,
+                store=store,
+                make_visible=writer.make_visible,
+                address=lambda: self.address,
+            ),
+            GroupHandlers(
+                config=config,
+                topics=topics,
+                groups=groups,
+                offsets=offsets,
+                consumers=consumers,
+                statistics=statistics,
+                store=store,
+                make_visible=writer.make_visible,
+                push_reset=relay.reset_by_clients,
+            ),
+            ConsumeStatsHandlers(
+                config=config,
+                topics=topics,
+                groups=groups,
+                offsets=offsets,
+                consumers=consumers,
+                statistics=statistics,
+                store=store,
+                clock=clock,
+                make_visible=writer.make_visible,
+                address=lambda: self.address,
+            ),
+            BrokerHandlers(
+                settings=self.settings,
+                statistics=statistics,
+                runtime=runtime,
+                store=store,
+                worker=worker,
+                files=self._files,
+            ),
+        ]
+        # Whoever acts by a setting sees its changes.
+        self._configured = [
+            *handlers,
+            checks,
+            topics,
+            groups,
+            offsets,
+            consumers,
+            producers,
+            self.delay,
+            self.transactions,
+        ]
+        for part in handlers:
+            add_routes(router, fast_router, lanes, self._keeping_promises(part.routes()))
+        self._saves = {
+            name: TableSaves(table, name=name, worker=worker, timers=timers, saves_at_once=name != "offsets")
+            for name, table in (("topics", topics), ("groups", groups), ("offsets", offsets))
+        }
+        topics.on_dirty = self._saves["topics"].begin
+        groups.on_dirty = self._saves["groups"].begin
+
+    def _keeping_promises(self, routes: dict[RequestCode, Handler]) -> dict[RequestCode, Handler]:
+        return {
+            code: self._after_saving(handler) if code in _PROMISING else handler for code, handler in routes.items()
+        }
+
+    def _after_saving(self, handler: Handler) -> Handler:
+        async def answer_when_saved(command: Command, link: Link) -> Any:
+            answer = handler(command, link)
+            for save in self._saves.values():
+                await save.settled()
+            if self._registration is not None:
+                await self._registration.settled()
+            return answer
+
+        return answer_when_saved
+
+    def _make_workers(self) -> tuple[Worker, Worker]:
+        if self._timers is not None:
+            return InlineWorker(), InlineWorker()
+        loop = asyncio.get_running_loop()
+        self._workers = [ThreadWorker(loop, "fusee-log"), ThreadWorker(loop, "fusee-files")]
+        return self._workers[0], self._workers[1]
+
+    def _start_jobs(self, timers: Timers) -> None:
+        config = self.config
+        unclean = self.recovery is None or self.recovery.unclean
+        self._jobs = [
+            Periodic(timers, config.flush_consumer_offset_interval / 1000, self._saves["offsets"].begin),
+            Periodic(timers, _EXPIRY_INTERVAL, self._clients.expire),
+            Periodic(timers, _SAMPLE_INTERVAL, self.statistics.sample),
+        ]
+        for save in self._saves.values():
+            save.begin()
+        parts: list[Any] = [self.writer, self.holds, *self._jobs]
+        for part in parts:
+            part.start()
+            self._running.append(part)
+        if config.is_master:
+            self.delay.start(unclean=unclean)
+            self._running.append(self.delay)
+            self.transactions.start(unclean=unclean)
+            self._running.append(self.transactions)
+
+    async def _register(self, timers: Timers, ip: str) -> None:
+        assert self._client is not None
+        self._registration = Registration(
+            config=self.config,
+            topics=self.topics,
+            client=self._client,
+            timers=timers,
+            address=self.address,
+            ha_address=f"{self.config.broker_ip2 or ip}:{self.config.ha_listen_port}",
+        )
+        await self._registration.start()
+
+    async def stop(self) -> None:
+        """Leave in order: nothing that was acknowledged depends on it, but a clean stop makes the next start quick."""
+        if self._registration is not None:
+            await self._registration.stop()
+        for part in reversed(self._running):
+            part.stop()
+        for server in self._servers:
+            await server.stop()
+        if self._running:
+            self._clients.stop()
+            self.writer.stop()
+        self._running.clear()
+        for worker in self._workers:
+            worker.stop()
+        await asyncio.sleep(0)  # what the workers had to say is heard
+        if self._client is not None:
+            await self._client.close()
+        if self.failure is None and hasattr(self, "topics"):
+            for table in (self.topics, self.groups, self.offsets, self.statistics):
+                table.save()
+        self.store.close()
+
+    # What the parts say
+
+    def _arrived(self, batch: Sequence[Dispatched]) -> None:
+        holds = self.holds
+        if not holds:
+            return
+        if isinstance(batch, DispatchBatch) and batch.is_plain:
+            for run in batch.groups():
+                holds.wake(run.topic, run.queue_id)
+            return
+        for topic, queue_id in dict.fromkeys((record.topic, record.queue_id) for record in batch):
+            holds.wake(topic, queue_id)
+
+    def _written(self, count: int, seconds: float) -> None:
+        self.statistics.put_latency(count, seconds * 1000)
+
+    def _store_failed(self, error: StoreFailedError) -> None:
+        if self.failure is None:
+            self.failure = error
+            _log.critical("%s", error)
+
+    def _settings_changed(self, live: LiveSettings, changed: frozenset[str]) -> None:
+        self.config = live.broker
+        shown = replace(live.broker, broker_ip1=self.settings.found["broker_ip1"])
+        for part in self._configured:
+            part.config = shown
+        self.store.reconfigure(live.store)
+        self._jobs[0].interval = live.broker.flush_consumer_offset_interval / 1000
+        if self._registration is not None:
+            self._registration.config = live.broker
+            if "broker_permission" in changed:
+                self._registration.announce_all()
+
+    # LinkListener: a client is gone with its connection, however it ended
+
+    def on_connect(self, link: Link) -> None:
+        """Nothing: a connection means something when its client says who it is."""
+
+    def on_close(self, link: Link) -> None:
+        self.holds.link_lost(link)
+        self._clients.link_lost(link)
+
+    def on_exception(self, link: Link, error: Exception) -> None:
+        """Nothing: the end of the connection follows."""
+
+    def on_idle(self, link: Link) -> None:
+        """Nothing: the end of the connection follows."""
+
+
+def _soon(timers: Timers) -> Any:
+    """Runs a function when the present turn of the loop is over."""
+    if isinstance(timers, asyncio.AbstractEventLoop):
+        return timers.call_soon
+    return lambda function: timers.call_later(0, function)
