@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format interop interop-quick bench bench-quick docs clean
+.PHONY: help demo test test-long check format interop interop-quick bench bench-quick limits docs clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,8 +24,8 @@ demo: $(STAMP) ## see it work: five minutes of Fusee in a few seconds
 test: $(STAMP) ## the whole suite except interoperation with other runtimes
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not interop"
 
-test-long: $(STAMP) ## the long forms: every crash point, 50 rounds of kill -9, more random histories
-	@FUSEE_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/store/crash tests/store/kill tests/store/test_store_state_machine.py
+test-long: $(STAMP) ## the long forms: every crash point, 50 rounds of kill -9 on a store and 20 on a broker, more random histories
+	@FUSEE_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/store/crash tests/store/kill tests/broker/kill tests/store/test_store_state_machine.py
 
 check: $(STAMP) ## format, lint, types, floors, generated documents
 	@$(BIN)/ruff format --check .
@@ -49,6 +49,9 @@ bench: $(STAMP) ## every benchmark, beside its peers in the same run
 
 bench-quick: $(STAMP) ## the same with short runs: shape, not numbers
 	@$(BIN)/python -m benchmarks --quick
+
+limits: $(STAMP) ## bad input and load: what is done to a broker, and the bound that held
+	@$(BIN)/python -m scripts.limits
 
 docs: $(STAMP) ## regenerate the documents that are made from tables
 	@$(BIN)/python scripts/make_docs.py

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from benchmarks.documents import put_table
 from benchmarks.errors import BenchmarkError
 from benchmarks.machine import describe
 from benchmarks.plan import FULL, QUICK
-from benchmarks.profiling import profile_name_server
+from benchmarks.profiling import PROFILES
+from benchmarks.profiling import profile as profile_server
 from benchmarks.results import Report
 from benchmarks.suites import SUITES
 from benchmarks.tables import console, markdown, print_report
@@ -31,9 +33,12 @@ FAILED_STATUS = 2
 def main(
     only: Annotated[list[str] | None, typer.Option(help="Run this benchmark; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Short runs: shape, not figures.")] = False,
+    document: Annotated[
+        bool, typer.Option("--document", help="Put the tables into docs/performance.md; not with --quick.")
+    ] = False,
     list_names: Annotated[bool, typer.Option("--list", help="Name the benchmarks and stop.")] = False,
     profile: Annotated[
-        str | None, typer.Option(help="Instead, profile a server under load: namesrv.", metavar="SERVER")
+        str | None, typer.Option(help=f"Instead, profile a server under load: {', '.join(PROFILES)}.", metavar="SERVER")
     ] = None,
 ) -> None:
     """Every benchmark beside its peers in the same run.
@@ -43,8 +48,10 @@ def main(
     out = console()
     if list_names:
         for name, (title, _) in SUITES.items():
-            out.print(f"{name:12} {title}")
+            out.print(f"{name:16} {title}")
         return
+    if document and quick:
+        raise typer.BadParameter("--document takes figures of a full run, not of --quick")
     plan = QUICK if quick else FULL
     if profile is not None:
         raise typer.Exit(_profile(profile, plan, out))
@@ -57,15 +64,15 @@ def main(
     out.print(machine.line(), markup=False)
     if machine.busy:
         out.print("the machine is not idle: ratios are shaky and figures too low", style="yellow")
-    statuses = [_run(name, plan, machine, out) for name in SUITES if not only or name in only]
+    statuses = [_run(name, plan, machine, out, document=document) for name in SUITES if not only or name in only]
     raise typer.Exit(max(statuses))
 
 
 def _profile(server: str, plan: Plan, out: Console) -> int:
-    if server != "namesrv":
-        raise typer.BadParameter(f"no profile of {server}; there is namesrv")
+    if server not in PROFILES:
+        raise typer.BadParameter(f"no profile of {server}; there are {', '.join(PROFILES)}")
     try:
-        path = profile_name_server(plan)
+        path = profile_server(server, plan)
     except BenchmarkError as error:
         out.print(f"no profile: {error}", style="red", markup=False)
         return FAILED_STATUS
@@ -73,19 +80,21 @@ def _profile(server: str, plan: Plan, out: Console) -> int:
     return 0
 
 
-def _run(name: str, plan: Plan, machine: Machine, out: Console) -> int:
+def _run(name: str, plan: Plan, machine: Machine, out: Console, *, document: bool) -> int:
     title, suite = SUITES[name]
     try:
         findings = suite(plan)
     except BenchmarkError as error:
         out.print(f"{title}: could not be measured: {error}", style="red", markup=False)
         return FAILED_STATUS
+    if findings.placement:
+        out.print(f"{title}: {findings.placement}", markup=False)
     report = Report(
         name=name,
         title=title,
         quick=plan.quick,
         measured_at=datetime.now().astimezone().isoformat(timespec="seconds"),
-        machine=machine.line(),
+        machine=machine.line(findings.placement),
         command=f"python -m benchmarks --only {name}{' --quick' if plan.quick else ''}",
         rows=findings.rows,
         notes=findings.notes,
@@ -95,6 +104,12 @@ def _run(name: str, plan: Plan, machine: Machine, out: Console) -> int:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
     path.with_suffix(".md").write_text(markdown(report))
     print_report(report, out)
+    if document:
+        try:
+            put_table(name, markdown(report))
+        except BenchmarkError as error:
+            out.print(f"{title}: not documented: {error}", style="red", markup=False)
+            return FAILED_STATUS
     missed = any(row.met is False for row in report.rows)
     return MISSED_STATUS if missed and not plan.quick else 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.frames import frame, json_header
@@ -67,19 +67,34 @@ class RegisteredCluster:
         self._connections.clear()
 
 
+class Answer(NamedTuple):
+    """A response: its code, its fields (none from a binary header) and its body."""
+
+    code: int
+    fields: dict[str, str]
+    body: bytes
+
+
 def exchange(connection: socket.socket, request: bytes) -> tuple[int, bytes]:
     """Sends one request and reads its response: code and body."""
+    answer = exchange_whole(connection, request)
+    return answer.code, answer.body
+
+
+def exchange_whole(connection: socket.socket, request: bytes) -> Answer:
+    """Sends one request and reads its response. Raises BenchmarkError when none comes."""
     try:
         connection.sendall(request)
         length, word = struct.unpack(">II", _exactly(connection, 8))
         content = _exactly(connection, length - 4)
     except OSError as error:
-        raise BenchmarkError(f"a name server did not answer: {error}") from error
+        raise BenchmarkError(f"a server did not answer: {error}") from error
     header_size = word & 0xFFFFFF
     header, body = content[:header_size], content[header_size:]
     if word >> 24 == 1:
-        return int.from_bytes(header[:2], "big", signed=True), body
-    return int(json.loads(header)["code"]), body
+        return Answer(int.from_bytes(header[:2], "big", signed=True), {}, body)
+    decoded = json.loads(header)
+    return Answer(int(decoded["code"]), decoded.get("extFields") or {}, body)
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
@@ -87,7 +102,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while len(received) < size:
         part = connection.recv(size - len(received))
         if not part:
-            raise BenchmarkError("a name server closed the connection instead of answering")
+            raise BenchmarkError("a server closed the connection instead of answering")
         received += part
     return received
 

@@ -29,9 +29,11 @@ class Machine(msgspec.Struct, frozen=True):
     pinned: bool
     load_average: float
 
-    def line(self) -> str:
+    def line(self, placement: str | None = None) -> str:
+        """One line; `placement` says who ran where when a benchmark did not go by the rule."""
         cores = f"{self.cores} core{'s' if self.cores != 1 else ''}"
-        pinning = "server and load on a core each" if self.pinned else "not pinned: server and load share cores"
+        usual = "server and load on a core each" if self.pinned else "not pinned: server and load share cores"
+        pinning = placement or usual
         return (
             f"{self.cpu}, {cores} ({pinning}), {self.system}, Python {self.python}, uvloop {self.uvloop}, "
             f"msgspec {self.msgspec}, fusee {self.fusee}, load average at start {self.load_average:.2f}"

@@ -107,8 +107,19 @@ def judged(row: Row) -> Row:
     return msgspec.structs.replace(row, ratios=ratios, verdicts=verdicts)
 
 
+def beside_better(row: Row, ratio_min: float) -> Row:
+    """The row judged against whichever of its peers did better; the target falls away without a peer."""
+    peers = {name: one.median for name, one in row.figures.items() if name != OURS}
+    if not peers:
+        return judged(row)
+    best = (max if row.higher_is_better else min)(peers, key=peers.__getitem__)
+    return judged(msgspec.structs.replace(row, targets=[Target(best, ratio_min)]))
+
+
 class Findings(msgspec.Struct, frozen=True):
     """What a suite returns: its rows, and what a reader must know to judge them."""
 
     rows: list[Row]
     notes: list[str]
+    placement: str | None = None
+    """Who ran on which cores, when it was not the server on one and the load on another."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 START_LIMIT_S = 30.0
 STOP_LIMIT_S = 5.0
+POLL_S = 0.01
 LOG_TAIL_CHARS = 2000
 
 
@@ -43,6 +45,8 @@ class ServerProcess:
         log_path: Path,
         cwd: Path,
         environment: Mapping[str, str] | None = None,
+        start_limit_s: float = START_LIMIT_S,
+        stop_limit_s: float = STOP_LIMIT_S,
     ) -> None:
         self.name = name
         self.command = list(command)
@@ -51,6 +55,8 @@ class ServerProcess:
         self._log_path = log_path
         self._cwd = cwd
         self._environment = {**os.environ, **(environment or {})}
+        self._start_limit_s = start_limit_s
+        self._stop_limit_s = stop_limit_s
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
 
@@ -87,9 +93,10 @@ class ServerProcess:
     def stop(self) -> None:
         """Ends the process: asked first, then killed."""
         if self._process is not None:
+            self.resume()
             self._process.terminate()
             try:
-                self._process.wait(STOP_LIMIT_S)
+                self._process.wait(self._stop_limit_s)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait(STOP_LIMIT_S)
@@ -97,6 +104,18 @@ class ServerProcess:
         if self._log is not None:
             self._log.close()
             self._log = None
+
+    def pause(self) -> None:
+        """Lets the process run no further until `resume`: it uses no CPU while another is measured."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets a paused process run on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
 
     def move_to(self, cores: frozenset[int] | None) -> None:
         """Moves every thread to these cores."""
@@ -108,7 +127,7 @@ class ServerProcess:
 
     def _wait_until_listening(self) -> None:
         process = self._process
-        deadline = time.monotonic() + START_LIMIT_S
+        deadline = time.monotonic() + self._start_limit_s
         while process is not None and time.monotonic() < deadline:
             if process.poll() is not None:
                 raise BenchmarkError(
@@ -116,9 +135,9 @@ class ServerProcess:
                 )
             with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1.0):
                 return
-            time.sleep(0.05)
+            time.sleep(POLL_S)
         raise BenchmarkError(
-            f"{self.name} does not listen on port {self.port} after {START_LIMIT_S:.0f} s: {self._log_tail()}"
+            f"{self.name} does not listen on port {self.port} after {self._start_limit_s:.0f} s: {self._log_tail()}"
         )
 
     def _log_tail(self) -> str:

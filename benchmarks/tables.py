@@ -24,8 +24,9 @@ def console() -> Console:
 def print_report(report: Report, out: Console) -> None:
     """The table of one report, its notes, and the command that makes it again."""
     contenders = _contenders(report)
-    unit = report.rows[0].unit if report.rows else ""
-    table = Table(title=f"{report.title} ({unit})", title_justify="left")
+    units = {row.unit for row in report.rows}
+    title = f"{report.title} ({units.pop()})" if len(units) == 1 else report.title
+    table = Table(title=title, title_justify="left")
     table.add_column("work")
     for name in contenders:
         table.add_column(name, justify="right")
@@ -33,7 +34,7 @@ def print_report(report: Report, out: Console) -> None:
     table.add_column("")
     for row in report.rows:
         cells = [_cell(row, name) for name in contenders]
-        table.add_row(row.name, *cells, _targets(row), _verdict(row))
+        table.add_row(_work(row, report), *cells, _targets(row), _verdict(row))
     out.print(table)
     for note in report.notes:
         out.print(f"  {note}", markup=False)
@@ -56,8 +57,13 @@ def markdown(report: Report) -> str:
             for verdict in row.verdicts
         ]
         cells = [_markdown_cell(row, name) for name in contenders]
-        lines.append(f"| {row.name} | {' | '.join(cells)} | {'; '.join(verdicts)} |")
+        lines.append(f"| {_work(row, report)} | {' | '.join(cells)} | {'; '.join(verdicts)} |")
     return "\n".join([*lines, "", *(f"- {note}" for note in report.notes), ""])
+
+
+def _work(row: Row, report: Report) -> str:
+    """The name of a row, with its unit where the rows of a report differ in it."""
+    return row.name if len({one.unit for one in report.rows}) == 1 else f"{row.name} ({row.unit})"
 
 
 def _markdown_cell(row: Row, name: str) -> str:
@@ -88,7 +94,7 @@ def _cell(row: Row, name: str) -> str:
     if measured is None:
         return "-"
     text = shortened(measured.median)
-    if measured.repetitions > 1:
+    if measured.repetitions > 1 and measured.median:
         spread = (measured.high - measured.low) / 2 / measured.median
         text += f" [dim]±{spread:.0%}[/dim]"
     if name in row.ratios:

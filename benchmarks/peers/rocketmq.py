@@ -1,7 +1,8 @@
-"""Apache RocketMQ's own name server: fetched once by Maven, started with settings that favour it."""
+"""Apache RocketMQ's own servers and benchmark programs: fetched once by Maven, run with settings that favour them."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -18,6 +19,18 @@ VERSION: Final = "5.5.0"
 HEAP: Final = "1g"
 FETCH_LIMIT_S: Final = 900.0
 
+BROKER_START_LIMIT_S: Final = 90.0
+BROKER_STOP_LIMIT_S: Final = 15.0
+PROGRAM_HEAP: Final = "1g"
+
+_ARTIFACTS: Final = ("namesrv", "broker", "example")
+_DEPENDENCY: Final = """\
+    <dependency>
+      <groupId>org.apache.rocketmq</groupId>
+      <artifactId>rocketmq-{artifact}</artifactId>
+      <version>{version}</version>
+    </dependency>
+"""
 _POM: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -25,14 +38,20 @@ _POM: Final = """\
   <artifactId>benchmark-peer</artifactId>
   <version>1</version>
   <dependencies>
-    <dependency>
-      <groupId>org.apache.rocketmq</groupId>
-      <artifactId>rocketmq-namesrv</artifactId>
-      <version>{version}</version>
-    </dependency>
-  </dependencies>
+{dependencies}  </dependencies>
 </project>
 """
+
+# What its start script opens to its own code on Java 17.
+_OPENED: Final = (
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    *(
+        f"--add-opens=java.base/{package}=ALL-UNNAMED"
+        for package in ("java.nio", "sun.nio.ch", "java.util", "java.lang")
+    ),
+)
+# A broker refuses a send that has waited 200 ms for a thread; the load is a closed loop, and waits.
+_BROKER_SETTINGS: Final = "useEpollNativeSelector=true\nwaitTimeMillsInSendQueue=5000\n"
 
 
 def name_server(plan: Plan, *, cores: frozenset[int] | None) -> ServerProcess:
@@ -41,10 +60,7 @@ def name_server(plan: Plan, *, cores: frozenset[int] | None) -> ServerProcess:
     G1, as its own start script has it, and native epoll. The parallel collector and NIO were tried beside
     these, warm and interleaved, and stayed within the spread of the runs.
     """
-    java = shutil.which("java")
-    if java is None:
-        raise BenchmarkError("no java on the PATH; install a JDK of 11 or newer to measure beside Apache RocketMQ")
-    jars = _jars()
+    java, jars = _java(), _jars()
     home = plan.results / "rocketmq"
     (home / "conf").mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -66,17 +82,71 @@ def name_server(plan: Plan, *, cores: frozenset[int] | None) -> ServerProcess:
     )
 
 
+def broker(settings: Path, *, port: int, heap: str, cores: frozenset[int] | None, log_path: Path) -> ServerProcess:
+    """The Java broker with the settings in this file, not started yet. Raises BenchmarkError as `name_server`.
+
+    G1 as its own start script sets it. Without that script's AlwaysPreTouch, which would make it slower to
+    start and the whole heap resident at once.
+    """
+    java, jars = _java(), _jars()
+    home = settings.parent / "home"
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    with settings.open("a") as file:
+        file.write(_BROKER_SETTINGS)
+    command = [
+        *(java, "-server", f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=1g"),
+        *(
+            "-XX:+UseG1GC",
+            "-XX:G1HeapRegionSize=16m",
+            "-XX:G1ReservePercent=25",
+            "-XX:InitiatingHeapOccupancyPercent=30",
+        ),
+        *("-XX:SoftRefLRUPolicyMSPerMB=0", "-XX:-UseLargePages", *_OPENED),
+        *(f"-Duser.home={home}", "-cp", f"{jars}/*"),
+        *("org.apache.rocketmq.broker.BrokerStartup", "-c", str(settings)),
+    ]
+    return ServerProcess(
+        f"Apache RocketMQ's broker with {heap} of heap",
+        command,
+        port=port,
+        cores=cores,
+        log_path=log_path,
+        cwd=home,
+        environment={"ROCKETMQ_HOME": str(home)},
+        start_limit_s=BROKER_START_LIMIT_S,
+        stop_limit_s=BROKER_STOP_LIMIT_S,
+    )
+
+
+def program(name: str, *arguments: str, home: Path) -> list[str]:
+    """The command of one of its benchmark programs: Producer, BatchProducer, Consumer."""
+    return [
+        *(_java(), f"-Xmx{PROGRAM_HEAP}", *_OPENED, f"-Duser.home={home}", "-cp", f"{_jars()}/*"),
+        *(f"org.apache.rocketmq.example.benchmark.{name}", *arguments),
+    ]
+
+
+def _java() -> str:
+    java = shutil.which("java")
+    if java is None:
+        raise BenchmarkError("no java on the PATH; install a JDK of 11 or newer to measure beside Apache RocketMQ")
+    return java
+
+
 def _jars() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusee-bench" / f"rocketmq-{VERSION}"
     jars = cache / "lib"
-    complete = cache / "complete"
+    pom = _POM.format(
+        dependencies="".join(_DEPENDENCY.format(artifact=artifact, version=VERSION) for artifact in _ARTIFACTS)
+    )
+    complete = cache / f"complete-{hashlib.sha256(pom.encode()).hexdigest()[:12]}"
     if complete.exists():
         return jars
     maven = shutil.which("mvn")
     if maven is None:
         raise BenchmarkError("no mvn on the PATH; install Maven to fetch Apache RocketMQ as a peer")
     cache.mkdir(parents=True, exist_ok=True)
-    (cache / "pom.xml").write_text(_POM.format(version=VERSION))
+    (cache / "pom.xml").write_text(pom)
     try:
         subprocess.run(
             [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.suites import codec, namesrv, store
+from benchmarks.suites import broker, broker_programs, codec, namesrv, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,4 +16,6 @@ SUITES: Final[dict[str, tuple[str, Callable[[Plan], Findings]]]] = {
     "namesrv": (namesrv.TITLE, namesrv.run),
     "codec": (codec.TITLE, codec.run),
     "store": (store.TITLE, store.run),
+    "broker": (broker.TITLE, broker.run),
+    "broker-programs": (broker_programs.TITLE, broker_programs.run),
 }

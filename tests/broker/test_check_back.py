@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -271,9 +272,32 @@ def test_round_ends_when_a_copy_is_not_stored_and_begins_there_again(world: LogW
     assert committed(world, HALF_TOPIC) == 1
 
 
+def test_round_that_ends_early_leaves_those_behind_alone(world: LogWorld) -> None:
+    _, wire = world.producer("pg")
+    for number in range(300):
+        put_half(world, b"%d" % number)
+    world.run(29.9)
+    world.disk.fail_write(1, under=ROOT / "commitlog")
+    world.run(0.5)
+    assert wire.sent == []
+    world.run(30)
+    assert len(wire.sent) == 300
+
+
 def test_stop_asks_no_more(world: LogWorld) -> None:
     _, wire = world.producer("pg")
     half(world)
     world.transactions.stop()
     world.run(100)
     assert wire.sent == []
+
+
+def test_settings_that_change_count_from_the_next_round_on(world: LogWorld) -> None:
+    _, wire = world.producer("pg")
+    half(world)
+    world.transactions.config = replace(world.config, transaction_check_interval=5_000, transaction_check_max=2)
+    world.run(30.1)
+    assert len(wire.sent) == 1
+    world.run(10)
+    assert len(wire.sent) == 2
+    assert len(world.messages(CHECK_MAX_TIME_TOPIC)) == 1

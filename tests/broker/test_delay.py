@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -305,6 +306,18 @@ def test_progress_is_saved_by_interval(world: LogWorld) -> None:
     saved = world.document.load()
     assert saved is not None
     assert saved.offset_table[1] == 1
+
+
+def test_progress_is_saved_by_an_interval_that_changed() -> None:
+    world = LogWorld(store_config=small_store(flush_commit_log_least_pages=0))
+    world.delay.start()
+    world.delay.config = replace(world.config, flush_delay_offset_interval=1_000)
+    world.run(12)  # the first save was set before
+    world.put(delayed(b"a", 1))
+    world.run(3.5)
+    saved = world.document.load()
+    assert saved is not None
+    assert saved.offset_table == {1: 1}
 
 
 def test_progress_of_what_is_not_on_the_disk_is_not_saved() -> None:

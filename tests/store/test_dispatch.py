@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusee.errors import StoreCorruptError
+from fusee.errors import StoreCorruptError, StoreFullError
 from fusee.message.hashing import java_string_hash
 from fusee.message.properties import encode_properties
 from fusee.message.record import decode_record
@@ -154,3 +154,169 @@ def test_records_of_the_reference_are_told_as_they_decode() -> None:
         assert told.unique_key == (message.unique_id or "")
         assert told.keys == message.keys
         assert told.store_timestamp_ms == message.store_timestamp_ms
+
+
+# Few records and many go different ways; the index may stay behind
+
+
+def scene(segment_size: int = 4 * 1024 * 1024) -> tuple[CommitLog, Notebook, Notebook, Dispatcher]:
+    """A log, a sink that is told at once, an index, and what tells them."""
+    log = new_log(config=StoreConfig(mapped_file_size_commit_log=segment_size))
+    sink, index = Notebook(), Notebook()
+    return log, sink, index, Dispatcher(LogScanner(log), [sink], index)
+
+
+def test_few_records_are_told_at_once_and_indexed_when_asked() -> None:
+    log, sink, index, dispatcher = scene()
+    for number in range(3):
+        append(log, properties={"KEYS": str(number)})
+        log.write()
+        assert dispatcher.run() == 1
+    assert [told.keys for told in sink.seen] == [("0",), ("1",), ("2",)]
+    assert index.seen == []
+    assert (dispatcher.dispatched_offset, dispatcher.index_offset) == (log.written_offset, 0)
+    dispatcher.run_index()
+    assert [told.keys for told in index.seen] == [("0",), ("1",), ("2",)]
+    assert dispatcher.index_offset == log.written_offset
+    dispatcher.run_index()
+    assert len(index.seen) == 3
+
+
+def test_index_that_is_too_far_behind_follows_by_itself() -> None:
+    log, sink, index, dispatcher = scene()
+    while log.written_offset <= 1024 * 1024:
+        assert index.seen == []
+        append(log, body=b"x" * 40_000)
+        log.write()
+        dispatcher.run()
+    assert len(index.seen) == len(sink.seen) > 20
+    assert dispatcher.index_offset == dispatcher.dispatched_offset
+
+
+def test_many_records_are_indexed_with_the_rest_behind_what_was_missing() -> None:
+    log, sink, index, dispatcher = scene()
+    append(log, properties={"KEYS": "few"})
+    log.write()
+    dispatcher.run()
+    for number in range(100):
+        append(log, properties={"KEYS": str(number)}, body=b"x" * 1000)
+    log.write()
+    assert dispatcher.run() == 100
+    assert [told.log_offset for told in index.seen] == [told.log_offset for told in sink.seen]
+    assert index.seen[0].keys == ("few",)
+    assert dispatcher.index_offset == log.written_offset
+
+
+def test_index_stops_at_what_is_dispatched() -> None:
+    log, sink, index, dispatcher = scene()
+    append(log)
+    log.write()
+    dispatcher.run()
+    append(log)
+    log.write()
+    dispatcher.run_index()
+    assert (len(sink.seen), len(index.seen)) == (1, 1)
+    assert dispatcher.index_offset == dispatcher.dispatched_offset < log.written_offset
+
+
+def test_few_records_across_a_border_of_segments_are_told_once_each() -> None:
+    log, sink, index, dispatcher = scene(8192)
+    for number in range(9):
+        append(log, properties={"KEYS": str(number)}, body=b"x" * 1800)
+        if number % 3 == 2:
+            log.write()
+            dispatcher.run()
+    assert len(log.segments()) > 1
+    dispatcher.run_index()
+    for notebook in (sink, index):
+        assert [told.keys for told in notebook.seen] == [(str(number),) for number in range(9)]
+
+
+def test_limit_of_batches_is_kept_where_there_are_many() -> None:
+    log, sink, _, dispatcher = scene(8192)
+    for _ in range(60):
+        append(log, body=b"x" * 1000)
+    log.write()
+    assert 0 < dispatcher.run(1) < 60
+    before = len(sink.seen)
+    assert dispatcher.run(1) > 0
+    dispatcher.run()
+    assert len(sink.seen) == 60 > before
+
+
+def test_sink_that_fails_is_told_the_same_again() -> None:
+    log, sink, _, dispatcher = scene()
+
+    class Failing(Notebook):
+        fails = True
+
+        def accept(self, batch: Sequence[Dispatched]) -> None:
+            if self.fails:
+                raise StoreFullError("no space")
+            super().accept(batch)
+
+    failing = Failing()
+    dispatcher = Dispatcher(LogScanner(log), [sink, failing])
+    append(log)
+    log.write()
+    with pytest.raises(StoreFullError):
+        dispatcher.run()
+    assert dispatcher.dispatched_offset == 0
+    failing.fails = False
+    assert dispatcher.run() == 1
+    assert len(failing.seen) == 1
+    assert [told.log_offset for told in sink.seen] == [0, 0], "who took it already sees it twice, and ignores it"
+
+
+def test_log_that_is_cut_takes_both_offsets_back() -> None:
+    log, _, index, dispatcher = scene()
+    append(log)
+    first_end = log.end_offset
+    append(log)
+    append(log)
+    log.write()
+    dispatcher.run()
+    dispatcher.run_index()
+    dispatcher.cut(first_end)
+    assert dispatcher.dispatched_offset == dispatcher.index_offset == first_end
+    dispatcher.cut(log.written_offset)
+    assert dispatcher.dispatched_offset == first_end
+    dispatcher.start_at(log.written_offset)
+    dispatcher.run_index()
+    assert len(index.seen) == 3
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3000), st.booleans(), st.booleans(), st.sampled_from(["write", "run", "index", ""])),
+        max_size=60,
+    )
+)
+def test_one_by_one_and_in_batches_tell_the_same(
+    steps: list[tuple[int, bool, bool, str]],
+) -> None:
+    log, sink, index, dispatcher = scene(64 * 1024)
+    for number, (size, is_delayed, is_half, then) in enumerate(steps):
+        topic = "SCHEDULE_TOPIC_XXXX" if is_delayed else f"T{number % 3}"
+        properties = {"KEYS": f"k{number} all", "TAGS": "tag", "UNIQ_KEY": f"U{number}", "DELAY": "3"}
+        append(log, topic, properties, body=b"x" * size, sys_flag=4 if is_half else 0, prepared=number)
+        if then:
+            log.write()
+        if then in ("run", "index"):
+            dispatcher.run()
+        if then == "index":
+            dispatcher.run_index()
+    log.write()
+    dispatcher.run()
+    dispatcher.run_index()
+    together = Notebook()
+    scanner = LogScanner(log)
+    at = 0
+    while True:
+        batch, next_offset = scanner.scan(at)
+        if batch is None:
+            break
+        together.accept(batch)
+        at = next_offset
+    assert sink.seen == index.seen == together.seen
+    assert len(sink.seen) == len(steps)

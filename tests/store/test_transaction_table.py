@@ -48,6 +48,7 @@ class Desk:
         self.log.open()
         self.log.truncate(0)
         self.next_half = 0
+        self.keys: dict[int, str] = {}
         self.now_ms = START_MS
         self.min_offset = 0
         self.take_up(self.disk, unclean=False)
@@ -92,13 +93,17 @@ class Desk:
         if root is not None:
             properties["TRAN_PREPARED_QUEUE_OFFSET"] = str(root)
         log_offset = self.put(HALF_TOPIC, b"half", properties)
+        self.keys[log_offset] = key
         return Half(self.next_half - 1, log_offset)
 
     def op(self, *queue_offsets: int, tag: str = "d") -> int:
         return self.put(HALF_OP_TOPIC, b"".join(b"%d," % number for number in queue_offsets), {"TAGS": tag})
 
-    def commit(self, log_offset: int) -> int:
-        return self.put("orders", b"half", {}, sys_flag=0x8, prepared_offset=log_offset)
+    def commit(self, log_offset: int, key: str | None = None) -> int:
+        if key is None:
+            key = self.keys.get(log_offset, "")
+        properties = {"UNIQ_KEY": key} if key else {}
+        return self.put("orders", b"half", properties, sys_flag=0x8, prepared_offset=log_offset)
 
     def give_up(self, key: str) -> int:
         return self.put(CHECK_MAX_TIME_TOPIC, b"half", {"UNIQ_KEY": key})
@@ -169,6 +174,17 @@ def test_message_when_committed_decides_its_half_record_before_the_op_record_com
     assert desk.pending() == [0, 1, 2, 3, 5]
     desk.op(4)
     assert desk.states()[4] is State.COMMITTED
+
+
+def test_half_record_at_the_start_of_the_log_is_not_decided_by_a_copy_of_another_committed_message() -> None:
+    desk = Desk()
+    assert desk.half("waits").log_offset == 0
+    other = desk.half("other")
+    desk.commit(other.log_offset)
+    desk.commit(0, key="other")  # a retry of it: the flag is kept, the offset is not
+    assert desk.pending() == [0]
+    desk.commit(0, key="waits")
+    assert desk.pending() == []
 
 
 def test_half_record_when_put_again_after_a_check_is_pending_in_its_place() -> None:

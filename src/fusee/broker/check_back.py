@@ -114,6 +114,10 @@ def judge(half: StoredMessage, now_ms: int, *, timeout_ms: int, checks_max: int,
     return Verdict.TOO_YOUNG if 0 <= age_ms <= timeout_ms else Verdict.ASK
 
 
+def _interval(config: BrokerConfig) -> float:
+    return max(config.transaction_check_interval, 10) / 1000
+
+
 class CheckBack:
     """Rounds over the pending transactions, on a master."""
 
@@ -130,7 +134,7 @@ class CheckBack:
         timers: Timers,
         statistics: Statistics | None = None,
     ) -> None:
-        self.config = config
+        self._config = config
         self._writer = writer
         self._store = writer.store
         self._decisions = decisions
@@ -140,7 +144,7 @@ class CheckBack:
         self._clock = clock
         self._timers = timers
         self._statistics = statistics
-        self._rounds = Periodic(timers, max(config.transaction_check_interval, 10) / 1000, self.begin)
+        self._rounds = Periodic(timers, _interval(config), self.begin)
         self._is_running = False
         # Of the round under way.
         self._is_under_way = False
@@ -150,6 +154,16 @@ class CheckBack:
         self._has_put = False
         self._is_ending = False
         self._in_flight = 0
+
+    @property
+    def config(self) -> BrokerConfig:
+        """May be replaced while it runs."""
+        return self._config
+
+    @config.setter
+    def config(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._rounds.interval = _interval(config)
 
     def start(self) -> None:
         self._is_running = True
@@ -215,8 +229,8 @@ class CheckBack:
         verdict = judge(
             half,
             self._clock.time_ms(),
-            timeout_ms=self.config.transaction_time_out,
-            checks_max=self.config.transaction_check_max,
+            timeout_ms=self._config.transaction_time_out,
+            checks_max=self._config.transaction_check_max,
             kept_ms=self._store.config.file_reserved_time * 3_600_000,
         )
         if verdict is Verdict.TOO_YOUNG or self._decisions.is_under_way(half):
@@ -298,7 +312,7 @@ class CheckBack:
             msg_id=half.unique_id,
             transaction_id=half.unique_id,
             offset_msg_id=encode_offset_id(record.store_host, result.log_offset),
-            broker_name=self.config.broker_name,
+            broker_name=self._config.broker_name,
         )
         message = msgspec.structs.replace(
             half,

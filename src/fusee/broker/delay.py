@@ -101,6 +101,10 @@ def level_count(message_delay_level: str) -> int:
     return len(message_delay_level.split())
 
 
+def _interval(config: BrokerConfig) -> float:
+    return max(config.flush_delay_offset_interval, 10) / 1000
+
+
 class _Level:
     """How far one level has come."""
 
@@ -170,7 +174,18 @@ class DelayDelivery:
         self._updates = 0
         self._saved: DelayOffsets | None = None
         self._is_saving = False
-        self._saves = Periodic(timers, max(config.flush_delay_offset_interval, 10) / 1000, self.save)
+        self._config = config
+        self._saves = Periodic(timers, _interval(config), self.save)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """May be replaced while it runs."""
+        return self._config
+
+    @config.setter
+    def config(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._saves.interval = _interval(config)
 
     # Life
 

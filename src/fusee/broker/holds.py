@@ -45,11 +45,13 @@ class Holds:
     def __init__(self, *, clock: Clock, timers: Timers, lane: Lane) -> None:
         self._clock = clock
         self._lane = lane
-        self._by_queue: dict[tuple[str, int], list[Hold]] = {}
+        # In the order they came; a dict, because each leaves by itself and there may be very many.
+        self._by_queue: dict[tuple[str, int], dict[Hold, None]] = {}
         self._by_link: dict[Link, set[Hold]] = {}
         self._deadlines: list[tuple[float, int, Hold]] = []
         self._sequence = count()
         self._look = Periodic(timers, _LOOK_INTERVAL, self.expire)
+        self._is_stopped = False
 
     def __len__(self) -> int:
         return sum(map(len, self._by_queue.values()))
@@ -58,7 +60,8 @@ class Holds:
         self._look.start()
 
     def stop(self) -> None:
-        """Answer every hold with what there is."""
+        """Answer every hold with what there is, and from now on at once."""
+        self._is_stopped = True
         self._look.stop()
         for holds in list(self._by_queue.values()):
             for hold in list(holds):
@@ -71,10 +74,13 @@ class Holds:
 
     def add(self, topic: str, queue_id: int, link: Link, seconds: float, attempt: Callable[[bool], bool]) -> None:
         """Keep a pull for so long."""
+        if self._is_stopped:
+            attempt(True)
+            return
         key = (topic, queue_id)
         hold = Hold(key, link, self._clock.monotonic() + seconds, attempt)
         self._lane.in_flight += 1
-        self._by_queue.setdefault(key, []).append(hold)
+        self._by_queue.setdefault(key, {})[hold] = None
         self._by_link.setdefault(link, set()).add(hold)
         heapq.heappush(self._deadlines, (hold.deadline, next(self._sequence), hold))
 
@@ -107,7 +113,7 @@ class Holds:
         hold.is_over = True
         self._lane.in_flight -= 1
         holds = self._by_queue[hold.key]
-        holds.remove(hold)
+        del holds[hold]
         if not holds:
             del self._by_queue[hold.key]
         of_link = self._by_link.get(hold.link)

@@ -82,6 +82,7 @@ class LogWriter:
         self._is_pooled = store.config.transient_store_pool_enable
         self._derived_thorough_at = clock.monotonic()
         self._derived_offset = -1
+        self._has_failed = False
         self._jobs: list[Periodic] = [
             Periodic(timers, _LOOK_INTERVAL, self._look),
             Periodic(timers, max(store.config.flush_interval_consume_queue, 10) / 1000, self._flush_derived),
@@ -207,13 +208,14 @@ class LogWriter:
             self._failed(error)
             return
         if job is not None:
-            self._log_worker.run(job.run, lambda _: self._flushed(job), self._job_failed)
+            self._log_worker.run(job.run, lambda _: self._flushed(job), lambda error: self._flushed(job, error))
 
-    def _flushed(self, job: FlushJob) -> None:
+    def _flushed(self, job: FlushJob, error: Exception | None = None) -> None:
+        _note(job, error)
         try:
             flushed_offset = self.store.finish_flush(job)
-        except StoreFailedError as error:
-            self._failed(error)
+        except StoreFailedError as failure:
+            self._failed(failure)
             return
         self._gate.flushed(flushed_offset)
         if self._is_sync and self._gate.waits_for_disk:
@@ -234,23 +236,31 @@ class LogWriter:
             _log.error("consume queues were not flushed: %s", error)
             return
         if job is not None:
-            self._worker.run(job.run, lambda _: self._derived_flushed(job), self._job_failed)
+            self._worker.run(
+                job.run, lambda _: self._derived_flushed(job), lambda error: self._derived_flushed(job, error)
+            )
 
-    def _derived_flushed(self, job: FlushJob) -> None:
+    def _derived_flushed(self, job: FlushJob, error: Exception | None = None) -> None:
+        _note(job, error)
         try:
             self.store.finish_flush_derived(job)
-        except StoreFailedError as error:
-            self._failed(error)
-
-    def _job_failed(self, error: Exception) -> None:
-        self._failed(StoreFailedError(f"a flush ended in an unexpected way: {error!r}"))
+        except StoreFailedError as failure:
+            self._failed(failure)
 
     def _failed(self, error: StoreFailedError) -> None:
         self._gate.fail_all()
-        self._on_failure(error)
+        if not self._has_failed:
+            self._has_failed = True
+            self._on_failure(error)
 
     def _prepare(self) -> None:
         self.store.prepare()
 
     def _expire(self) -> None:
         self.store.expire()
+
+
+def _note(job: FlushJob, error: Exception | None) -> None:
+    """A flush that ended otherwise than by success or a known error has failed as well."""
+    if error is not None:
+        job.error = StoreError(f"a flush ended in an unexpected way: {error!r}")

@@ -13,7 +13,7 @@ import socket
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from fusee.errors import FuseeError, RemoteError
+from fusee.errors import ConfigError, FuseeError, RemoteError
 from fusee.service import Periodic
 from fusee.transport.link import parse_address
 from fusee.wire.bodies.kv import decode_kv_table
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from fusee.broker.config import BrokerConfig
     from fusee.broker.topics import TopicTable
-    from fusee.clock import Timers
+    from fusee.clock import TimerHandle, Timers
     from fusee.transport.client import Client
 
 _log = logging.getLogger(__name__)
@@ -67,6 +67,16 @@ def advertised_ip(config: BrokerConfig) -> str:
     return "127.0.0.1"
 
 
+def numeric_ip(ip: str) -> str:
+    """The address that records carry: names are resolved, to IPv4 where there is one. Raises ConfigError."""
+    try:
+        found = socket.getaddrinfo(ip, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"brokerIP1={ip}: the name cannot be resolved ({error}); write an address") from error
+    found.sort(key=lambda entry: entry[0] is not socket.AF_INET)
+    return str(found[0][4][0])
+
+
 class Registration:
     """One broker's word to its name servers."""
 
@@ -82,7 +92,7 @@ class Registration:
         on_master: Callable[[RegisterBrokerResponse], object] | None = None,
     ) -> None:
         """`address` and `ha_address` are told; `on_master` hears what a name server says of this broker's master."""
-        self.config = config
+        self._config = config
         self._topics = topics
         self._client = client
         self._timers = timers
@@ -90,9 +100,18 @@ class Registration:
         self._ha_address = ha_address
         self._on_master = on_master
         self._servers = {name_server: _Server(self, name_server) for name_server in config.name_servers}
-        period_ms = min(max(config.register_name_server_period, 10_000), 60_000)
-        self._periodic = Periodic(timers, period_ms / 1000, self.announce_all)
+        self._periodic = Periodic(timers, _period(config), self.announce_all)
         topics.listeners.append(self.announce)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """May be replaced while it runs."""
+        return self._config
+
+    @config.setter
+    def config(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._periodic.interval = _period(config)
 
     async def start(self) -> None:
         """Tell every name server; comes back when each has answered or failed once."""
@@ -184,6 +203,10 @@ class Registration:
             self._on_master(answer.read(RegisterBrokerResponse))
 
 
+def _period(config: BrokerConfig) -> float:
+    return min(max(config.register_name_server_period, 10_000), 60_000) / 1000
+
+
 class _Server:
     """What one name server knows and is yet to be told."""
 
@@ -193,6 +216,7 @@ class _Server:
         self._wholly = False
         self._changed: dict[str, TopicConfig] = {}
         self._failures = 0
+        self._retry: TimerHandle | None = None
         self._stopped = False
         self.is_registered = False
         self.task: asyncio.Task[None] | None = None
@@ -209,6 +233,8 @@ class _Server:
 
     def stop(self) -> None:
         self._stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
         if self.task is not None:
             self.task.cancel()
 
@@ -239,7 +265,10 @@ class _Server:
             _log.warning("registration with name server %s failed: %s", self._name_server, error)
         delay = min(_RETRY_DELAY * 2**self._failures, _RETRY_DELAY_MAX)
         self._failures = min(self._failures + 1, 10)
-        self._registration._timers.call_later(delay, self.announce, None)
+        # One at a time: each period and each changed topic may fail as well.
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = self._registration._timers.call_later(delay, self.announce, None)
 
 
 def _with_perm(topic: TopicConfig, perm: int) -> TopicConfig:

@@ -66,7 +66,8 @@ def make_lanes(router: Router, *, sends_max: int, pulls_max: int) -> dict[str, L
 def add_routes(
     router: Router, fast_router: Router, lanes: Mapping[str, Lane], handlers: Mapping[RequestCode, Handler]
 ) -> None:
-    """Serve these codes, on both doors where that is right."""
+    """Serve these codes, on both doors where that is right; what is unfinished counts for both."""
+    fast_router.lanes.update(lanes)
     for code, handler in handlers.items():
         lane = lanes[_LANES.get(code, ADMIN)]
         router.add(code, handler, lane)

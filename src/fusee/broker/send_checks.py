@@ -94,6 +94,17 @@ class SendChecks:
         self.config = config
         self._topics = topics
         self._clock = clock
+        self.find_topic = topics.get
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the settings refuse nobody: then a topic that passed once passes until it changes."""
+        config = self.config
+        return (
+            not config.broker_id
+            and not config.start_accept_send_request_time_stamp
+            and config.broker_permission & PERM_WRITE != 0
+        )
 
     def check(self, command: Command, header: SendMessage, link: Link) -> TopicConfig | Command:
         """The topic, or the answer that says why the message is not taken."""

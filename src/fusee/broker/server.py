@@ -40,7 +40,7 @@ from fusee.broker.log_writer import LogWriter
 from fusee.broker.offsets import OffsetTable
 from fusee.broker.producers import ProducerTable
 from fusee.broker.queue_locks import QueueLocks
-from fusee.broker.registration import Registration, advertised_ip
+from fusee.broker.registration import Registration, advertised_ip, numeric_ip
 from fusee.broker.retry import RetryRules
 from fusee.broker.routes import PULL, SEND, add_routes, make_lanes
 from fusee.broker.runtime_info import RuntimeInfo
@@ -52,6 +52,7 @@ from fusee.broker.topics import TopicTable
 from fusee.broker.transactions import Transactions
 from fusee.broker.worker import InlineWorker, ThreadWorker, Worker
 from fusee.clock import Clock, SystemClock, Timers
+from fusee.errors import StoreError
 from fusee.message.hosts import pack_host, pack_ip
 from fusee.message.ids import UniqueIds
 from fusee.service import Periodic
@@ -121,12 +122,14 @@ class Broker:
         self._clock = clock or SystemClock()
         self._timers = timers
         self._random = random.Random(seed)
+        self.store = MessageStore(store_path, self.store_config, files=self._files, clock=self._clock)
         self._servers: list[Server] = []
         self._jobs: list[Periodic] = []
         self._workers: list[Worker] = []
         self._running: list[Any] = []
         self._registration: Registration | None = None
         self._client: Client | None = None
+        self._is_stopped = False
         self.address = ""
         """`host:port` that clients are told."""
         self.failure: StoreFailedError | None = None
@@ -149,7 +152,6 @@ class Broker:
 
         `progress(done, total)` is called in bytes on long recoveries. Raises ConfigError, ConnectError or StoreError.
         """
-        self.store = MessageStore(self._store_path, self.store_config, files=self._files, clock=self._clock)
         self.recovery = self.store.open(progress)
         try:
             await self._open_doors()
@@ -238,7 +240,8 @@ class Broker:
             sends_max=config.send_thread_pool_queue_capacity,
             pulls_max=config.pull_thread_pool_queue_capacity,
         )
-        store_host = pack_host(ip, port)
+        numbers = numeric_ip(ip)
+        store_host = pack_host(numbers, port)
         log_worker, worker = self._make_workers()
         self.holds = Holds(clock=clock, timers=timers, lane=lanes[PULL])
         self.gate = AckGate(
@@ -320,7 +323,9 @@ class Broker:
                 checks=checks,
                 retry=RetryRules(groups=groups, topics=topics, locks=locks, statistics=statistics),
                 statistics=statistics,
-                unique_ids=UniqueIds(clock=clock, ip=pack_ip(ip), pid=os.getpid(), seed=self._random.getrandbits(32)),
+                unique_ids=UniqueIds(
+                    clock=clock, ip=pack_ip(numbers), pid=os.getpid(), seed=self._random.getrandbits(32)
+                ),
                 store_host=store_host,
                 random=self._random,
             ),
@@ -462,10 +467,12 @@ class Broker:
         ]
         for save in self._saves.values():
             save.begin()
-        parts: list[Any] = [self.writer, self.holds, *self._jobs]
+        self.writer.start()
+        parts: list[Any] = [self.holds, *self._jobs]
         for part in parts:
             part.start()
             self._running.append(part)
+        self._running += self._saves.values()
         if config.is_master:
             self.delay.start(unclean=unclean)
             self._running.append(self.delay)
@@ -485,7 +492,13 @@ class Broker:
         await self._registration.start()
 
     async def stop(self) -> None:
-        """Leave in order: nothing that was acknowledged depends on it, but a clean stop makes the next start quick."""
+        """Leave in order: nothing that was acknowledged depends on it, but a clean stop makes the next start quick.
+
+        Raises StoreError when something could not be saved or the log not be closed; everything is released even so.
+        """
+        if self._is_stopped:
+            return
+        self._is_stopped = True
         if self._registration is not None:
             await self._registration.stop()
         for part in reversed(self._running):
@@ -501,10 +514,22 @@ class Broker:
         await asyncio.sleep(0)  # what the workers had to say is heard
         if self._client is not None:
             await self._client.close()
-        if self.failure is None and hasattr(self, "topics"):
-            for table in (self.topics, self.groups, self.offsets, self.statistics):
+        try:
+            self._save_tables()
+        finally:
+            self.store.close()
+
+    def _save_tables(self) -> None:
+        if self.failure is not None or not hasattr(self, "statistics"):
+            return
+        errors: list[StoreError] = []
+        for table in (self.topics, self.groups, self.offsets, self.statistics):
+            try:
                 table.save()
-        self.store.close()
+            except StoreError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     # What the parts say
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fusee.broker.worker import Worker
-    from fusee.clock import Timers
+    from fusee.clock import TimerHandle, Timers
 
 _log = logging.getLogger(__name__)
 
@@ -45,11 +45,20 @@ class TableSaves:
         self._worker = worker
         self._timers = timers
         self._is_running = False
+        self._is_stopped = False
+        self._retry: TimerHandle | None = None
         self._waiters: list[asyncio.Future[None]] = []
+
+    def stop(self) -> None:
+        """Begin nothing more; what is under way ends by itself."""
+        self._is_stopped = True
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
 
     def begin(self) -> None:
         """Save what has changed, unless that is under way."""
-        if self._is_running:
+        if self._is_running or self._is_stopped:
             return
         job = self._table.begin_save()
         if job is not None:
@@ -77,7 +86,12 @@ class TableSaves:
     def _failed(self, error: Exception) -> None:
         _log.error("%s could not be saved, and will be tried again in %g s: %s", self._name, _RETRY_DELAY, error)
         self._end()
-        self._timers.call_later(_RETRY_DELAY, self.begin)
+        if self._retry is None and not self._is_stopped:
+            self._retry = self._timers.call_later(_RETRY_DELAY, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self.begin()
 
     def _end(self) -> None:
         self._is_running = False

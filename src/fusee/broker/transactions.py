@@ -129,7 +129,7 @@ class Transactions:
         store_host: bytes,
         statistics: Statistics | None = None,
     ) -> None:
-        self.config = config
+        self._config = config
         self._writer = writer
         self._store = writer.store
         self._offsets = offsets
@@ -160,6 +160,15 @@ class Transactions:
             timers=timers,
             statistics=statistics,
         )
+
+    @property
+    def config(self) -> BrokerConfig:
+        """May be replaced while it runs."""
+        return self._config
+
+    @config.setter
+    def config(self, config: BrokerConfig) -> None:
+        self._config = self.check_back.config = config
 
     # Life
 
@@ -295,10 +304,10 @@ class Transactions:
             return
         self._gathered[queue_offset] = None
         self._gathered_bytes += len(str(queue_offset)) + 1
-        if self._gathered_bytes > self.config.transaction_op_msg_max_size and not self._is_failing:
+        if self._gathered_bytes > self._config.transaction_op_msg_max_size and not self._is_failing:
             self._arm(0.0)
         else:
-            self._arm(self.config.transaction_op_batch_interval / 1000)
+            self._arm(self._config.transaction_op_batch_interval / 1000)
 
     def _arm(self, delay: float) -> None:
         if self._timer is not None:
@@ -319,7 +328,7 @@ class Transactions:
             for queue_offset in self._gathered:
                 part.append(queue_offset)
                 size += len(str(queue_offset)) + 1
-                if size >= self.config.transaction_op_msg_max_size:
+                if size >= self._config.transaction_op_msg_max_size:
                     break
             try:
                 result = self._writer.put(self._op_record(part))
@@ -327,7 +336,7 @@ class Transactions:
                 _log.error("%d decided transactions are not recorded yet: %s", len(self._gathered), error)
                 self._is_failing = True
                 if self._is_running:
-                    self._arm(max(self.config.transaction_op_batch_interval, 100) / 1000)
+                    self._arm(max(self._config.transaction_op_batch_interval, 100) / 1000)
                 break
             self._is_failing = False
             self._gathered_bytes -= size

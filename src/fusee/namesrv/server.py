@@ -70,12 +70,14 @@ class NameServer:
         """Load the saved tables, open the door; its address. Raises ConfigError or ConnectError."""
         config = self.config
         timers = self._timers or asyncio.get_running_loop()
-        network = self._network or TcpNetwork(server_tls=server_tls(
+        network = self._network or TcpNetwork(
+            server_tls=server_tls(
                 config.tls_server_mode,
                 config.tls_server_cert_path,
                 config.tls_server_key_path,
                 first_byte_timeout=config.server_channel_max_idle_time_seconds,
-            ))
+            )
+        )
         self.kv_table.load()
         self._client = Client(network=network, clock=self._clock, timers=timers)
         self.handlers = Handlers(

@@ -245,10 +245,24 @@ class MessageStore:
         topic = self._topics.get(record.topic)
         if topic is None:
             topic = self._topic_bytes(record.topic)
-        size = self._checked_size(sys_flag, len(body), len(properties), len(topic))
+        body_size, properties_size, topic_size = len(body), len(properties), len(topic)
+        size = RECORD_SIZE_MIN + body_size + topic_size + properties_size
+        if (
+            sys_flag & _HOST_FAMILIES
+            or topic_size > TOPIC_SIZE_MAX_V1
+            or size > self._size_max
+            or body_size > self._body_size_max
+            or properties_size > names.PROPERTIES_SIZE_MAX
+        ):
+            size = self._checked_size(sys_flag, body_size, properties_size, topic_size)
         log = self.log
         log_offset = log.place(size)
-        now_ms = self._now_ms()
+        now_ms = self._clock.time_ms()
+        # Never back: order of time is order of the log, whatever happens to the clock.
+        if now_ms < self._last_timestamp_ms:
+            now_ms = self._last_timestamp_ms
+        else:
+            self._last_timestamp_ms = now_ms
         data = pack_record(
             topic,
             body,

@@ -33,10 +33,15 @@ class Space(NamedTuple):
 
     total: int
     free: int
+    """What we may still write."""
+    reserved: int = 0
+    """What is free but not for us."""
 
     @property
     def used_ratio(self) -> float:
-        return 1.0 - self.free / self.total if self.total else 0.0
+        """Used, of what is used or may be: as `df` and Java count it."""
+        usable = self.total - self.reserved
+        return 1.0 - self.free / usable if usable else 0.0
 
 
 class File(Protocol):
@@ -356,7 +361,8 @@ class OsFileSystem:
             stat = os.statvfs(path)
         except OSError as error:
             raise store_error(error, path, 0) from error
-        return Space(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+        size = stat.f_frsize
+        return Space(stat.f_blocks * size, stat.f_bavail * size, (stat.f_bfree - stat.f_bavail) * size)
 
 
 def _stat(path: Path) -> os.stat_result:

@@ -371,6 +371,9 @@ class TransactionTable:
         queue_offset = self.find(record.prepared_transaction_offset)
         if queue_offset is None:
             return
+        # Copies of a committed message (retries, delayed deliveries) say 0, where a half message may lie.
+        if record.prepared_transaction_offset == 0 and self._unique_key_at(0) != record.unique_key:
+            return
         if self._entry(queue_offset).state in _UNDECIDED:
             self._change(record.log_offset, queue_offset, _COMMITTED)
         self._change_copies(record.log_offset, queue_offset, _COMMITTED)
@@ -430,11 +433,16 @@ class TransactionTable:
                 pending[queue_offset] = entry.log_offset
         self._pending_by_key = {}
         for queue_offset, log_offset in sorted(pending.items()):
-            record = self._record_at(log_offset)
-            if record is not None:
-                *_, properties_start, end = record_bounds(record, 0, len(record))
-                unique_key = find_unique_id(bytes(record[properties_start:end]))
-                self._add_key(queue_offset, unique_key.decode("utf-8", "replace") if unique_key else "")
+            self._add_key(queue_offset, self._unique_key_at(log_offset))
+
+    def _unique_key_at(self, log_offset: int) -> str:
+        """The unique key of the record at this log offset; empty when there is none."""
+        record = self._record_at(log_offset)
+        if record is None:
+            return ""
+        *_, properties_start, end = record_bounds(record, 0, len(record))
+        unique_key = find_unique_id(bytes(record[properties_start:end]))
+        return unique_key.decode("utf-8", "replace") if unique_key else ""
 
     def _add_key(self, queue_offset: int, unique_key: str) -> None:
         if self._pending_by_key is not None and unique_key:

@@ -1,4 +1,4 @@
-"""Closes connections that have gone silent, and those that never finish a frame (Java: IdleStateHandler)."""
+"""Closes connections that have gone silent, never finish a frame, or never read (Java: IdleStateHandler)."""
 
 from __future__ import annotations
 
@@ -47,14 +47,22 @@ class Sweep:
     def _run(self) -> None:
         now = self._clock.monotonic()
         for link in list(self._links):
-            if link.partial_since is not None and now - link.partial_since >= self._frame_timeout:
+            is_idle = now - link.last_activity >= self._idle_timeout
+            if is_idle and link.unsent_bytes:
+                # To close would wait until the peer has read the rest, and it may never.
+                link.fail(
+                    ConnectionAbortedError(
+                        f"{link.remote_address} left {link.unsent_bytes} bytes unread for {self._idle_timeout:g} s"
+                    )
+                )
+            elif link.partial_since is not None and now - link.partial_since >= self._frame_timeout:
                 link.fail(
                     ProtocolError(
                         f"{link.remote_address} began a frame and sent only {link.pending_bytes} bytes of it "
                         f"in {self._frame_timeout:g} s"
                     )
                 )
-            elif now - link.last_activity >= self._idle_timeout:
+            elif is_idle:
                 for listener in self._listeners:
                     listener.on_idle(link)
                 link.close()

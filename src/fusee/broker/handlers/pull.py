@@ -252,7 +252,8 @@ class _Pull:
         if last:
             result = self._get(self._header.queue_offset)
         else:
-            result = self._get(self._seen_offset)
+            # Dispatch is what calls here, and has told the queue already: it must not be asked for more from within.
+            result = self._get(self._seen_offset, is_level=True)
             if result.status is not GetStatus.FOUND:
                 if result.status is GetStatus.NO_MATCHED_MESSAGE:
                     self._seen_offset = result.next_offset

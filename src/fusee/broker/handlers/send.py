@@ -55,6 +55,7 @@ _KEYS: Final = names.KEYS.encode()
 _TIMER_NAMES: Final = tuple(
     name.encode() for name in (names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC)
 )
+_PLAIN_MAX: Final = 100_000
 _ADDED_NAMES: Final = (b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"POP_CK")
 
 
@@ -89,7 +90,9 @@ class SendHandlers:
         store_host: bytes,
         random: Random,
     ) -> None:
-        self._config = config
+        # Topics whose last look showed nothing out of the ordinary; any change of topic or settings ends that.
+        self._plain: dict[str, TopicConfig] = {}
+        self.config = config
         self._writer = writer
         self._gate = gate
         self._checks = checks
@@ -104,7 +107,18 @@ class SendHandlers:
             f"CLUSTER\x01{config.broker_cluster_name}\x02"
         ).encode()
         self._answers = SendAnswers(store_host, config.region_id, config.trace_on)
-        self._is_v6 = len(store_host) != 8
+        self._find_topic = checks.find_topic
+        self._count_put = statistics.put
+
+    @property
+    def config(self) -> BrokerConfig:
+        """Settings; they may be replaced at any time."""
+        return self._config
+
+    @config.setter
+    def config(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._plain.clear()
 
     def routes(self) -> dict[RequestCode, Handler]:
         return {
@@ -117,29 +131,92 @@ class SendHandlers:
         return self._send(command, command.read(SendMessageV1), link)
 
     def send_v2(self, command: Command, link: Link) -> Command | None:
-        return self._send(command, command.read(SendMessageV2), link)
+        header = command.fields
+        if type(header) is not SendMessageV2:
+            header = command.read(SendMessageV2)
+        topic_config = self._find_topic(header.topic)
+        if topic_config is None or topic_config is not self._plain.get(header.topic) or header.batch:
+            return self._send(command, header, link)
+        properties = header.properties
+        queue_id = header.queue_id
+        sys_flag = header.sys_flag
+        if (
+            properties is None
+            or queue_id < 0
+            or queue_id >= topic_config.write_queue_nums
+            or sys_flag & _UNUSUAL_BITS
+            or command.flag & ONEWAY_FLAG
+        ):
+            return self._send(command, header, link)
+        raw = properties.encode()
+        at = raw.find(b"UNIQ_KEY\x01")
+        end = raw.find(b"\x02", at)
+        if (
+            at < 0
+            or (at > 0 and raw[at - 1] != 2)
+            or end < at + 10
+            or raw.find(b"UNIQ_KEY\x01", end) >= 0
+            or raw[-1] != 2
+            or b"DELAY\x01" in raw
+            or b"TRAN_MSG\x01" in raw
+            or b"TIMER_D" in raw
+            or b"MSG_REGION\x01" in raw
+            or b"POP_CK\x01" in raw
+            or b"INNER_NUM\x01" in raw
+        ):
+            return self._send(command, header, link)
+        born_host = link.attachments.get("host") or remote_host(link)
+        if len(born_host) != 8:
+            return self._send(command, header, link)
+        try:
+            result = self._writer.put(
+                NewRecord(
+                    header.topic,
+                    queue_id,
+                    command.body,
+                    raw + self._added,
+                    header.flag,
+                    sys_flag,
+                    header.born_timestamp_ms,
+                    born_host,
+                    self._store_host,
+                    header.reconsume_times or 0,
+                )
+            )
+        except (MessageError, StoreError) as error:
+            return self._with_region(self.refusal(command, error))
+        log_offset = result.log_offset
+        end_offset = result.end_offset
+        self._count_put(header.topic, queue_id, 1, end_offset - log_offset)
+        self._gate.add_answer(
+            end_offset,
+            b"WAIT\x01false" not in raw or is_true(find_property(raw, _WAIT)),
+            link,
+            self._answers.frame(command.opaque, log_offset, queue_id, result.queue_offset, raw[at + 9 : end]),
+        )
+        return None
 
     def _send(self, command: Command, header: SendMessage, link: Link) -> Command | None:
+        """The long way, for every message."""
         topic_config = self._checks.check(command, header, link)
-        if type(topic_config) is Command:
+        if isinstance(topic_config, Command):
             return self._with_region(topic_config)
         if header.batch:
-            return self._send_batch(command, header, link, topic_config)  # type: ignore[arg-type]
+            return self._send_batch(command, header, link, topic_config)
+        topic = header.topic
+        if self._is_plain(topic_config):
+            self._plain[topic] = topic_config
         properties = header.properties.encode() if header.properties else b""
-        if b"MSG_REGION\x01" in properties or b"POP_CK\x01" in properties or not properties.endswith(b"\x02"):
-            for name in _ADDED_NAMES:
-                properties = remove_property(properties, name)
-            properties = join_properties(properties, self._added)
-        else:
-            properties += self._added
+        for name in _ADDED_NAMES:
+            properties = remove_property(properties, name)
+        properties = join_properties(properties, self._added)
         unique_id = find_unique_id(properties)
         if unique_id is None:
             unique_id = self._unique_ids.next_id().encode()
             properties = b"%bUNIQ_KEY\x01%b\x02" % (remove_property(properties, _UNIQ_KEY), unique_id)
-        topic = header.topic
         queue_id = header.queue_id
         if queue_id < 0:
-            queue_id = self._random.randrange(topic_config.write_queue_nums)  # type: ignore[union-attr]
+            queue_id = self._random.randrange(topic_config.write_queue_nums)
         record = NewRecord(
             topic,
             queue_id,
@@ -148,41 +225,39 @@ class SendHandlers:
             header.flag,
             header.sys_flag,
             header.born_timestamp_ms,
-            link.attachments.get("host") or remote_host(link),
+            remote_host(link),
             self._store_host,
             header.reconsume_times or 0,
         )
-        if (
-            header.sys_flag & _UNUSUAL_BITS
-            or self._is_v6
-            or len(record.born_host) != 8
-            or topic_config.topic_filter_type != "SINGLE_TAG"  # type: ignore[union-attr]
-            or topic_config.attributes  # type: ignore[union-attr]
-            or b"DELAY\x01" in properties
-            or b"TRAN_MSG\x01" in properties
-            or b"TIMER_D" in properties
-            or b"INNER_NUM\x01" in properties
-            or topic[0] == "%"
-        ):
-            changed = self._unusual(command, header, record, topic_config)  # type: ignore[arg-type]
-            if type(changed) is Command:
-                return self._with_region(changed)
-            record = changed  # type: ignore[assignment]
+        changed = self._rewritten(command, header, record, topic_config)
+        if isinstance(changed, Command):
+            return self._with_region(changed)
         try:
-            result = self._writer.put(record)
+            result = self._writer.put(changed)
         except (MessageError, StoreError) as error:
             return self._with_region(self.refusal(command, error))
-        self._statistics.put(record.topic, record.queue_id, 1, result.end_offset - result.log_offset)
+        self._count_put(changed.topic, changed.queue_id, 1, result.end_offset - result.log_offset)
         if not command.flag & ONEWAY_FLAG:
             frame = self._answers.frame(command.opaque, result.log_offset, queue_id, result.queue_offset, unique_id)
-            wait = b"WAIT\x01" not in properties or is_true(find_property(properties, _WAIT) or b"true")
+            wait = is_true(find_property(properties, _WAIT) or b"true")
             self._gate.add_answer(result.end_offset, wait, link, frame)
         return None
 
-    def _unusual(
+    def _is_plain(self, topic_config: TopicConfig) -> bool:
+        """Whether messages of this topic need no more looking at than that the topic is still the same."""
+        return (
+            topic_config.topic_filter_type == "SINGLE_TAG"
+            and not topic_config.attributes
+            and not topic_config.topic_name.startswith("%")
+            and len(self._store_host) == 8
+            and self._checks.is_open
+            and len(self._plain) < _PLAIN_MAX
+        )
+
+    def _rewritten(
         self, command: Command, header: SendMessage, record: NewRecord, topic_config: TopicConfig
     ) -> NewRecord | Command:
-        """The record of a message that is more than a plain one, or why it cannot be."""
+        """The record as its kind of message is stored, or why it cannot be."""
         if record.topic.startswith(RETRY_PREFIX):
             answer = self._retry.apply(command, header, record)
             if answer is not None:
@@ -199,10 +274,10 @@ class SendHandlers:
             return self._illegal(command)
         level = number_of(find_property(properties, _DELAY))
         if is_true(find_property(properties, _TRANSACTION)) and not (record.reconsume_times > 0 and level > 0):
-            if self._config.reject_transaction_message:
+            if self.config.reject_transaction_message:
                 return command.reply(
                     ResponseCode.NO_PERMISSION,
-                    remark=f"the broker[{self._config.broker_ip1}] sending transaction message is forbidden",
+                    remark=f"the broker[{self.config.broker_ip1}] sending transaction message is forbidden",
                 )
             return half_record(record)
         if transaction_type(record.sys_flag) in (TransactionType.NOT, TransactionType.COMMIT):
@@ -306,8 +381,8 @@ class SendHandlers:
 
     def _with_region(self, answer: Command) -> Command:
         answer.ext_fields = {
-            "MSG_REGION": self._config.region_id,
-            "TRACE_ON": "true" if self._config.trace_on else "false",
+            "MSG_REGION": self.config.region_id,
+            "TRACE_ON": "true" if self.config.trace_on else "false",
         }
         return answer
 
