@@ -12,6 +12,7 @@ from rich.rule import Rule
 PARTS = {
     "Two name servers, one of which dies": "demo_name_servers.py",
     "A store that loses power while it writes": "demo_store.py",
+    "A broker that is killed in the middle of its work": "demo_broker.py",
 }
 
 out = Console(highlight=False)

@@ -458,3 +458,14 @@ def test_simulated_modified_ms_is_the_time_of_the_last_write() -> None:
     assert disk.modified_ms(Path("/a")) == 1_000
     file.write(b"x", 0)
     assert disk.modified_ms(Path("/a")) == 6_000
+
+
+def test_forgotten_pages_are_still_readable(tmp_path: Path) -> None:
+    file = OsFileSystem().open(tmp_path / "f", size=64 * 1024)
+    file.forget(0, 10)
+    file.write(b"x" * 64 * 1024, 0)
+    view = file.view()
+    assert view[5000] == ord("x")
+    file.forget(100, 1_000_000)
+    assert view[5000] == ord("x")
+    file.close()

@@ -332,7 +332,7 @@ def test_full_disk_takes_what_fits_and_says_so() -> None:
     with pytest.raises(StoreFullError, match="no space left for 10000 bytes in /a"):
         file.write(b"x" * 10_000, 100)
     assert bytes(file.view()).count(b"x") == 2 * PAGE_SIZE - 100
-    assert disk.space(A) == (2 * PAGE_SIZE, 0)
+    assert disk.space(A) == (2 * PAGE_SIZE, 0, 0)
     file.write(b"y" * PAGE_SIZE, 0)
     with pytest.raises(StoreFullError):
         file.write(b"z", 1 << 19)

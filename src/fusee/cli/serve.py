@@ -14,15 +14,13 @@ from rich.console import Console
 from rich.table import Table
 
 from fusee import __version__
-from fusee.broker import Broker
-from fusee.broker.config import load_settings, spelled
-from fusee.config import Loaded, load
+from fusee.config import Loaded, camel, load
 from fusee.namesrv import NameServer, NameServerConfig
 from fusee.service import run, serve
 from fusee.transport.link import parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -108,6 +106,9 @@ def broker(
 
     Example: `fusee broker -n 127.0.0.1:9876 --store ./data --name broker-a`
     """
+    from fusee.broker import Broker  # late: a name server starts without loading the store
+    from fusee.broker.config import load_settings, spelled
+
     flags: dict[str, object] = {
         "namesrv_addr": name_servers,
         "store_path": None if store is None else str(store),
@@ -121,7 +122,7 @@ def broker(
         flags["bind_address"], flags["listen_port"] = parse_address(listen)
     settings = load_settings(file=config, environment=os.environ, flags=flags)
     if print_config:
-        _print_values(settings.values(), settings.origins, settings.ignored)
+        _print_values(settings.values(), settings.origins, settings.ignored, spelled)
         return
     _log_to_stderr(log_level)
     program = Broker(settings.broker, settings.store, store_path=Path(settings.store_path))
@@ -155,10 +156,12 @@ def _log_to_stderr(level: str) -> None:
 
 
 def _print_settings(loaded: Loaded[Any]) -> None:
-    _print_values(dataclasses.asdict(loaded.value), loaded.origins, loaded.ignored)
+    _print_values(dataclasses.asdict(loaded.value), loaded.origins, loaded.ignored, camel)
 
 
-def _print_values(values: Mapping[str, Any], origins: Mapping[str, str], ignored: Sequence[str]) -> None:
+def _print_values(
+    values: Mapping[str, Any], origins: Mapping[str, str], ignored: Sequence[str], spelled: Callable[[str], str]
+) -> None:
     out = Console(highlight=False, soft_wrap=True)
     if not out.is_terminal:
         for name, value in values.items():

@@ -18,7 +18,6 @@ more memory than its 22 bytes.
 
 from __future__ import annotations
 
-from functools import cached_property
 from struct import Struct
 from struct import error as StructError  # noqa: N812  the module's own class has a lower-case name
 from types import MappingProxyType
@@ -43,16 +42,16 @@ ELEMENT_SIZE_MIN: Final = 22
 _HEAD: Final = Struct(">iiiii")
 
 
-class BatchElement(msgspec.Struct, frozen=True, dict=True):
+class BatchElement(msgspec.Struct, frozen=True, gc=False):
     """One message of a batch, its properties as they travel."""
 
     flag: int
     body: bytes
     properties_bytes: bytes
 
-    @cached_property
+    @property
     def properties(self) -> Mapping[str, str]:
-        """All properties, decoded once."""
+        """All properties, decoded."""
         return MappingProxyType(decode_properties(self.properties_bytes))
 
 

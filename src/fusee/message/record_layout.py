@@ -11,9 +11,13 @@ from mmap import mmap
 from struct import Struct
 from struct import error as StructError  # noqa: N812  the module's own class has a lower-case name
 from typing import Final
-from zlib import crc32
 
 from fusee.errors import MessageError, RecordError
+
+try:
+    from isal.isal_zlib import crc32  # eight times as fast as zlib's on a body of 1 KiB
+except ImportError:  # where it has no build
+    from zlib import crc32
 
 Buffer = bytes | bytearray | memoryview | mmap
 
@@ -46,8 +50,11 @@ TIMESTAMP: Final = Struct(">q")
 HEADS: Final = tuple(Struct(f">iIiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
 _HEAD_V4: Final = HEADS[0]
 _PACK_V4: Final = _HEAD_V4.pack
+PACK_HEAD: Final = _PACK_V4
+"""The head of a record whose hosts are IPv4."""
 _TOPIC_LENGTHS: Final = tuple(bytes([size]) for size in range(TOPIC_SIZE_MAX_V1 + 1))
-_SHORT_LENGTHS: Final = tuple(size.to_bytes(2, "big") for size in range(1024))
+LENGTHS: Final = tuple(size.to_bytes(2, "big") for size in range(PROPERTIES_SIZE_MAX + 1))
+"""The length field of properties, by size."""
 
 
 def body_crc(body: bytes) -> int:
@@ -148,10 +155,7 @@ def pack_record(
             )
     except StructError as error:
         raise MessageError(f"a number does not fit its field of the record: {error}") from error
-    properties_length = (
-        _SHORT_LENGTHS[properties_size] if properties_size < 1024 else properties_size.to_bytes(2, "big")
-    )
-    return b"".join((head, body, topic_length, topic, properties_length, properties))
+    return b"".join((head, body, topic_length, topic, LENGTHS[properties_size], properties))
 
 
 def _host_mismatch(sys_flag: int, born_host: bytes, store_host: bytes) -> MessageError:

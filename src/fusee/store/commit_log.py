@@ -194,6 +194,13 @@ class CommitLog:
             return memoryview(b"")
         return segment.file.view()[log_offset - segment.base_offset : end - segment.base_offset]
 
+    def forget(self, log_offset: int, end_offset: int) -> None:
+        """Let go of the memory by which this part of the log was read."""
+        for base_offset, file in self.segments():
+            start, stop = max(log_offset, base_offset), min(end_offset, base_offset + self._segment_size)
+            if start < stop:
+                file.forget(start - base_offset, stop - start)
+
     def next_segment(self, log_offset: int) -> int:
         """Where the segment behind the one of this offset begins."""
         return log_offset - log_offset % self._segment_size + self._segment_size

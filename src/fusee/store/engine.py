@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from struct import error as StructError  # noqa: N812  the module's own class has a lower-case name
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from fusee.clock import Clock, SystemClock
@@ -21,6 +22,9 @@ from fusee.errors import MessageError, StoreError, StoreFailedError, StoreFullEr
 from fusee.message import properties as names
 from fusee.message.record import seal_record, with_crc_tail
 from fusee.message.record_layout import (
+    LENGTHS,
+    MAGIC_V1,
+    PACK_HEAD,
     RECORD_SIZE_MIN,
     TIMESTAMP,
     TOPIC_SIZE_MAX_V1,
@@ -61,6 +65,11 @@ _ROLLBACK: Final = 0xC
 _INNER_BATCH: Final = 0x80
 _UNUSUAL: Final = _TRANSACTION_TYPE | _INNER_BATCH
 _HOST_FAMILIES: Final = 0x30
+
+# How much of the log is read, by dispatch and by gets, before the mapped pages are given back: the process stays small,
+# and the machine's cache keeps them.
+_FORGET_BYTES: Final = 4 * 1024 * 1024
+_READ_FORGET_BYTES: Final = 64 * 1024 * 1024
 
 
 class MessageStore:
@@ -109,6 +118,8 @@ class MessageStore:
         self._written_timestamp_ms = 0
         self._topics: dict[str, bytes] = {}
         self._is_open = False
+        self._forgotten_offset = 0
+        self._read_bytes = 0
 
     # Life
 
@@ -207,6 +218,7 @@ class MessageStore:
             from_offset = min(from_offset, self.index.covered_offset)
         self._derived_flushed_offset = max(from_offset, log.min_offset)
         self.dispatcher.start_at(self._derived_flushed_offset)
+        self._forgotten_offset = self._derived_flushed_offset
         dispatched = self.dispatcher.run()
         self.dispatcher.run_index()
         # The walk has seen pages that may never have reached the disk: make true what the offsets now say.
@@ -245,16 +257,21 @@ class MessageStore:
         topic = self._topics.get(record.topic)
         if topic is None:
             topic = self._topic_bytes(record.topic)
-        body_size, properties_size, topic_size = len(body), len(properties), len(topic)
-        size = RECORD_SIZE_MIN + body_size + topic_size + properties_size
-        if (
-            sys_flag & _HOST_FAMILIES
-            or topic_size > TOPIC_SIZE_MAX_V1
-            or size > self._size_max
-            or body_size > self._body_size_max
-            or properties_size > names.PROPERTIES_SIZE_MAX
-        ):
-            size = self._checked_size(sys_flag, body_size, properties_size, topic_size)
+        body_size, properties_size = len(body), len(properties)
+        # The topic comes with its length, of one byte unless it is a long one.
+        size = RECORD_SIZE_MIN - 1 + body_size + len(topic) + properties_size
+        born_host, store_host = record.born_host, record.store_host
+        is_plain = (
+            not sys_flag & _HOST_FAMILIES
+            and len(topic) <= TOPIC_SIZE_MAX_V1 + 1
+            and size <= self._size_max
+            and body_size <= self._body_size_max
+            and properties_size <= names.PROPERTIES_SIZE_MAX
+            and len(born_host) == 8
+            and len(store_host) == 8
+        )
+        if not is_plain:
+            size = self._checked_size(sys_flag, body_size, properties_size, len(topic) - 1)
         log = self.log
         log_offset = log.place(size)
         now_ms = self._clock.time_ms()
@@ -263,23 +280,46 @@ class MessageStore:
             now_ms = self._last_timestamp_ms
         else:
             self._last_timestamp_ms = now_ms
-        data = pack_record(
-            topic,
-            body,
-            properties,
-            body_crc(body),
-            record.queue_id,
-            record.flag,
-            queue_offset,
-            log_offset,
-            sys_flag,
-            record.born_timestamp_ms,
-            record.born_host,
-            now_ms,
-            record.store_host,
-            record.reconsume_times,
-            record.prepared_transaction_offset,
-        )
+        if is_plain:
+            try:
+                head = PACK_HEAD(
+                    size,
+                    MAGIC_V1,
+                    body_crc(body),
+                    record.queue_id,
+                    record.flag,
+                    queue_offset,
+                    log_offset,
+                    sys_flag,
+                    record.born_timestamp_ms,
+                    born_host,
+                    now_ms,
+                    store_host,
+                    record.reconsume_times,
+                    record.prepared_transaction_offset,
+                    body_size,
+                )
+            except StructError as error:
+                raise MessageError(f"a number does not fit its field of the record: {error}") from error
+            data = b"".join((head, body, topic, LENGTHS[properties_size], properties))
+        else:
+            data = pack_record(
+                record.topic.encode(),
+                body,
+                properties,
+                body_crc(body),
+                record.queue_id,
+                record.flag,
+                queue_offset,
+                log_offset,
+                sys_flag,
+                record.born_timestamp_ms,
+                born_host,
+                now_ms,
+                store_host,
+                record.reconsume_times,
+                record.prepared_transaction_offset,
+            )
         log.append(seal_record(data) if seals else data)
         end_offset = log_offset + size
         if count:
@@ -299,11 +339,27 @@ class MessageStore:
         key = (record.topic, record.queue_id)
         queue_offset = self._next_offset(key)
         topic = self._topic_bytes(record.topic)
+        topic_size = len(topic) - 1
+        sys_flag = record.sys_flag
         sealing = self._seals or any(b"\0" in element.properties_bytes for element in elements)
+        is_plain = (
+            not sealing
+            and not sys_flag & _HOST_FAMILIES
+            and topic_size <= TOPIC_SIZE_MAX_V1
+            and len(record.born_host) == 8
+            and len(record.store_host) == 8
+        )
         sizes: list[int] = []
+        body_size_max, properties_size_max = self._body_size_max, names.PROPERTIES_SIZE_MAX
+        fixed_size = RECORD_SIZE_MIN + topic_size
         for element in elements:
-            properties_size = len(with_crc_tail(element.properties_bytes) if sealing else element.properties_bytes)
-            sizes.append(self._checked_size(record.sys_flag, len(element.body), properties_size, len(topic)))
+            body_size, properties_size = len(element.body), len(element.properties_bytes)
+            if is_plain and body_size <= body_size_max and properties_size <= properties_size_max:
+                sizes.append(fixed_size + body_size + properties_size)
+                continue
+            if sealing:
+                properties_size = len(with_crc_tail(element.properties_bytes))
+            sizes.append(self._checked_size(sys_flag, body_size, properties_size, topic_size))
         total = sum(sizes)
         if total > self.config.record_size_max:
             raise MessageError(
@@ -313,33 +369,82 @@ class MessageStore:
         now_ms = self._now_ms()
         log_offsets: list[int] = []
         parts: list[bytes] = []
-        for number, element in enumerate(elements):
-            properties = with_crc_tail(element.properties_bytes) if sealing else element.properties_bytes
-            body = element.body
-            data = pack_record(
-                topic,
-                body,
-                properties,
-                body_crc(body),
-                record.queue_id,
-                element.flag,
-                queue_offset + number,
-                position,
-                record.sys_flag,
-                record.born_timestamp_ms,
-                record.born_host,
-                now_ms,
-                record.store_host,
-                record.reconsume_times,
-                record.prepared_transaction_offset,
-            )
-            parts.append(seal_record(data) if sealing else data)
-            log_offsets.append(position)
-            position += sizes[number]
+        if is_plain:
+            position = self._pack_batch(record, elements, sizes, topic, queue_offset, now_ms, parts, log_offsets)
+        else:
+            raw_topic = record.topic.encode()
+            for number, element in enumerate(elements):
+                properties = with_crc_tail(element.properties_bytes) if sealing else element.properties_bytes
+                body = element.body
+                data = pack_record(
+                    raw_topic,
+                    body,
+                    properties,
+                    body_crc(body),
+                    record.queue_id,
+                    element.flag,
+                    queue_offset + number,
+                    position,
+                    sys_flag,
+                    record.born_timestamp_ms,
+                    record.born_host,
+                    now_ms,
+                    record.store_host,
+                    record.reconsume_times,
+                    record.prepared_transaction_offset,
+                )
+                parts.append(seal_record(data) if sealing else data)
+                log_offsets.append(position)
+                position += sizes[number]
         self.log.append(b"".join(parts))
         self._next_offsets[key] = queue_offset + len(elements)
         self._unwritten.append((position, key, len(elements)))
         return PutResult(log_offset, queue_offset, position, now_ms, len(elements), tuple(log_offsets))
+
+    def _pack_batch(
+        self,
+        record: NewRecord,
+        elements: Sequence[BatchElement],
+        sizes: list[int],
+        topic: bytes,
+        queue_offset: int,
+        now_ms: int,
+        parts: list[bytes],
+        log_offsets: list[int],
+    ) -> int:
+        """Add the pieces of these records, and where each lies; the end of the last."""
+        position = self.log.end_offset
+        queue_id, sys_flag, born_timestamp_ms = record.queue_id, record.sys_flag, record.born_timestamp_ms
+        born_host, store_host = record.born_host, record.store_host
+        reconsume_times, prepared = record.reconsume_times, record.prepared_transaction_offset
+        try:
+            for element, size in zip(elements, sizes, strict=True):
+                body = element.body
+                properties = element.properties_bytes
+                head = PACK_HEAD(
+                    size,
+                    MAGIC_V1,
+                    body_crc(body),
+                    queue_id,
+                    element.flag,
+                    queue_offset,
+                    position,
+                    sys_flag,
+                    born_timestamp_ms,
+                    born_host,
+                    now_ms,
+                    store_host,
+                    reconsume_times,
+                    prepared,
+                    len(body),
+                )
+                parts += (head, body, topic, LENGTHS[len(properties)], properties)
+                log_offsets.append(position)
+                position += size
+                queue_offset += 1
+        except StructError as error:
+            raise MessageError(f"a number does not fit its field of the record: {error}") from error
+        return position
 
     def append_raw(self, data: bytes, log_offset: int) -> None:
         """Take replicated log bytes as they are, whole records and blanks; written at once."""
@@ -383,14 +488,15 @@ class MessageStore:
         self._queues_lag = True
 
     def _topic_bytes(self, topic: str) -> bytes:
+        """The topic behind its length in one byte, as most records have it."""
         raw = self._topics.get(topic)
         if raw is None:
             if len(self._topics) > 100_000:
                 self._topics.clear()
-            raw = self._topics[topic] = topic.encode()
-            if not raw or len(raw) > 255:
-                del self._topics[topic]
-                raise MessageError(f"topic of {len(raw)} bytes; a topic has 1 to 255")
+            plain = topic.encode()
+            if not plain or len(plain) > 255:
+                raise MessageError(f"topic of {len(plain)} bytes; a topic has 1 to 255")
+            raw = self._topics[topic] = bytes([len(plain)]) + plain
         return raw
 
     def _checked_size(self, sys_flag: int, body_size: int, properties_size: int, topic_size: int) -> int:
@@ -457,7 +563,11 @@ class MessageStore:
 
     def dispatch(self, batches_max: int | None = None) -> int:
         """Bring consume queues, index and transactions level with what is written; how many records."""
-        return self.dispatcher.run(batches_max)
+        count = self.dispatcher.run(batches_max)
+        if self.dispatcher.index_offset - self._forgotten_offset >= _FORGET_BYTES:
+            self.log.forget(self._forgotten_offset, self.dispatcher.index_offset)
+            self._forgotten_offset = self.dispatcher.index_offset
+        return count
 
     def on_arrival(self, listener: Callable[[Sequence[Dispatched]], object]) -> None:
         """Call this with every batch of records that has become visible."""
@@ -548,7 +658,7 @@ class MessageStore:
         predicate: Callable[[bytes], bool] | None = None,
     ) -> GetResult:
         """Records of a queue from an offset on, filtered by tag codes and by a predicate on raw properties."""
-        return read_messages(
+        result = read_messages(
             self.log,
             self.queues,
             self.config,
@@ -560,6 +670,11 @@ class MessageStore:
             tags_codes=tags_codes,
             predicate=predicate,
         )
+        self._read_bytes += result.size
+        if self._read_bytes >= _READ_FORGET_BYTES:
+            self._read_bytes = 0
+            self.log.forget(self.log.min_offset, self.log.written_offset)
+        return result
 
     # Expire and truncate
 

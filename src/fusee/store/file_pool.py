@@ -81,6 +81,10 @@ class PooledFile:
         """The whole file, mapped; valid also when the pool closes it."""
         return self.open().view()
 
+    def forget(self, start: int, size: int) -> None:
+        """Let go of the memory by which this part was read."""
+        self.open().forget(start, size)
+
     def clear_from(self, position: int) -> None:
         """Make everything from this position on read as zeros; on disk after the next `sync`."""
         file = self.open()

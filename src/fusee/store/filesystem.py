@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _CLEAR_SIZE: Final = 1 << 20
 
 
+# Not every system can let go of mapped pages; then they are the process's until memory is needed elsewhere.
+_DONT_NEED: Final[int | None] = getattr(mmap, "MADV_DONTNEED", None)
+
+
 class Space(NamedTuple):
     """Bytes of the disk that holds a path."""
 
@@ -61,6 +65,9 @@ class File(Protocol):
 
     def view(self) -> memoryview:
         """The whole file, read-only; always what was last written."""
+
+    def forget(self, start: int, size: int) -> None:
+        """Let go of the memory by which this part was read; it stays in the machine's cache, and readable."""
 
     def clear_from(self, position: int) -> None:
         """Make everything from this position on read as zeros; on disk after the next `sync`."""
@@ -137,6 +144,7 @@ class _OsFile:
         self.size = size
         self._descriptor: _Descriptor | None = _Descriptor(descriptor)
         self._view: memoryview | None = None
+        self._mapped: mmap.mmap | None = None
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         if position + len(data) > self.size:
@@ -174,8 +182,15 @@ class _OsFile:
                 mapped = mmap.mmap(descriptor.number, self.size, mmap.MAP_SHARED, mmap.PROT_READ)
             except OSError as error:
                 raise store_error(error, self.path, self.size) from error
+            self._mapped = mapped
             self._view = memoryview(mapped)
         return self._view
+
+    def forget(self, start: int, size: int) -> None:
+        mapped = self._mapped
+        if mapped is not None and _DONT_NEED is not None:
+            first = start - start % mmap.PAGESIZE
+            mapped.madvise(_DONT_NEED, first, min(start + size, self.size) - first)
 
     def clear_from(self, position: int) -> None:
         descriptor = self._open_descriptor()
@@ -203,6 +218,7 @@ class _OsFile:
     def close(self) -> None:
         # The mapping lives on until the last view of it is gone.
         self._view = None
+        self._mapped = None
         self._descriptor = None
 
     def _open_descriptor(self) -> _Descriptor:

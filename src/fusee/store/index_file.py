@@ -115,6 +115,9 @@ class _TrackedFile:
     def view(self) -> memoryview:
         return self._inner.view()
 
+    def forget(self, start: int, size: int) -> None:
+        self._inner.forget(start, size)
+
     def clear_from(self, position: int) -> None:
         try:
             self._inner.clear_from(position)

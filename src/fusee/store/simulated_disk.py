@@ -206,6 +206,9 @@ class _SimulatedFile:
         self._check_open()
         return memoryview(self._node.data).toreadonly()
 
+    def forget(self, start: int, size: int) -> None:
+        self._check_open()
+
     def clear_from(self, position: int) -> None:
         self._check_open()
         self._disk._clear(self._node, self.path, position)

@@ -8,6 +8,8 @@ kind. Modes as in the reference: `permissive` takes both, `enforcing` only TLS, 
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import socket
 import ssl
 from dataclasses import dataclass
@@ -21,9 +23,14 @@ from fusee.transport.link import Link, format_address
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_log = logging.getLogger(__name__)
+
 _TLS_HANDSHAKE: Final = 0x16
 _BACKLOG: Final = 4096
 _ACCEPTS_PER_EVENT: Final = 128
+# What this process, or the machine, has no more of; asking again at once would only burn the processor.
+_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_ACCEPT_PAUSE: Final = 1.0
 
 
 class TlsMode(Enum):
@@ -64,47 +71,54 @@ def server_tls(mode: str, certificate: str, key: str, *, first_byte_timeout: flo
     return ServerTls(context, TlsMode(mode), first_byte_timeout=first_byte_timeout)
 
 
-class _TcpListening:
-    def __init__(self, server: asyncio.AbstractServer) -> None:
-        self._server = server
-        name = server.sockets[0].getsockname()  # type: ignore[attr-defined]
-        self.address: tuple[str, int] = (name[0], name[1])
+class _Listening:
+    """Accepts by hand: many connections in one turn of the loop, and with TLS to see the first byte of each.
 
-    def close(self) -> None:
-        self._server.close()
+    (uvloop accepts one connection per turn: on a busy server, whose turns are long, new ones would wait for seconds.)
+    """
 
-
-class _SniffingListening:
-    """Accepts by hand, to see the first byte of each connection before it becomes plain or TLS."""
-
-    def __init__(self, door: socket.socket, factory: Callable[[], asyncio.Protocol], tls: ServerTls) -> None:
+    def __init__(self, door: socket.socket, factory: Callable[[], asyncio.Protocol], tls: ServerTls | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._door = door
         self._factory = factory
         self._tls = tls
         self._waiting: dict[socket.socket, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
         name = door.getsockname()
         self.address: tuple[str, int] = (name[0], name[1])
-        self._loop.add_reader(door.fileno(), self._accept)
+        self._open()
 
     def close(self) -> None:
         self._loop.remove_reader(self._door.fileno())
+        if self._pause is not None:
+            self._pause.cancel()
         self._door.close()
         for connection in list(self._waiting):
             self._drop(connection)
         for task in self._tasks:
             task.cancel()
 
+    def _open(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._door.fileno(), self._accept)
+
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_PER_EVENT):
             try:
                 connection, _ = self._door.accept()
-            except OSError:  # nobody more waits, or this one is gone already
+            except OSError as error:  # nobody more waits, or this one is gone already
+                if error.errno in _EXHAUSTED:
+                    _log.error("no connection can be accepted now: %s; trying again in %g s", error, _ACCEPT_PAUSE)
+                    self._loop.remove_reader(self._door.fileno())
+                    self._pause = self._loop.call_later(_ACCEPT_PAUSE, self._open)
                 return
             connection.setblocking(False)
+            if self._tls is None:
+                self._begin(connection, None)
+                continue
             self._waiting[connection] = self._loop.call_later(self._tls.first_byte_timeout, self._drop, connection)
-            self._loop.add_reader(connection.fileno(), self._look, connection)
+            self._loop.add_reader(connection.fileno(), self._look, connection, self._tls)
 
     def _drop(self, connection: socket.socket) -> None:
         timer = self._waiting.pop(connection, None)
@@ -113,7 +127,7 @@ class _SniffingListening:
             self._loop.remove_reader(connection.fileno())
             connection.close()
 
-    def _look(self, connection: socket.socket) -> None:
+    def _look(self, connection: socket.socket, tls: ServerTls) -> None:
         try:
             first = connection.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -121,22 +135,25 @@ class _SniffingListening:
         except OSError:
             first = b""
         is_tls = first[:1] == bytes([_TLS_HANDSHAKE])
-        if not first or (not is_tls and self._tls.mode is TlsMode.ENFORCING):
+        if not first or (not is_tls and tls.mode is TlsMode.ENFORCING):
             self._drop(connection)
             return
         self._waiting.pop(connection).cancel()
         self._loop.remove_reader(connection.fileno())
-        task = self._loop.create_task(self._adopt(connection, is_tls))
+        self._begin(connection, tls if is_tls else None)
+
+    def _begin(self, connection: socket.socket, tls: ServerTls | None) -> None:
+        task = self._loop.create_task(self._adopt(connection, tls))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _adopt(self, connection: socket.socket, is_tls: bool) -> None:
+    async def _adopt(self, connection: socket.socket, tls: ServerTls | None) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 self._factory,
                 connection,
-                ssl=self._tls.context if is_tls else None,
-                ssl_handshake_timeout=self._tls.handshake_timeout if is_tls else None,
+                ssl=tls.context if tls is not None else None,
+                ssl_handshake_timeout=tls.handshake_timeout if tls is not None else None,
             )
         except (OSError, ssl.SSLError):  # a handshake that fails is the peer's loss only
             connection.close()
@@ -149,14 +166,9 @@ class TcpNetwork:
         self._server_tls = server_tls
         self._client_tls = client_tls
 
-    async def listen(
-        self, link_factory: Callable[[], asyncio.Protocol], host: str, port: int
-    ) -> _TcpListening | _SniffingListening:
+    async def listen(self, link_factory: Callable[[], asyncio.Protocol], host: str, port: int) -> _Listening:
         """Open a door. Raises ConnectError that names the address when it cannot be had."""
-        loop = asyncio.get_running_loop()
         try:
-            if self._server_tls is None or self._server_tls.mode is TlsMode.DISABLED:
-                return _TcpListening(await loop.create_server(link_factory, host, port, backlog=_BACKLOG))
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             door = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
@@ -166,7 +178,8 @@ class TcpNetwork:
                 address=address,
             ) from error
         door.setblocking(False)
-        return _SniffingListening(door, link_factory, self._server_tls)
+        tls = self._server_tls
+        return _Listening(door, link_factory, None if tls is None or tls.mode is TlsMode.DISABLED else tls)
 
     async def connect(self, link_factory: Callable[[], Link], host: str, port: int) -> Link:
         """Make a connection. Raises OSError."""

@@ -6,6 +6,8 @@ import re
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fusee.message.batch import BatchElement, join_batch
 from fusee.message.flags import SysFlag, TransactionType
@@ -232,6 +234,91 @@ def test_topic_of_several_tags_marks_its_messages() -> None:
     play(scene)
 
 
+NAMES = (
+    "UNIQ_KEY", "MY_UNIQ_KEY", "TAGS", "KEYS", "WAIT", "DELAY", "DELAYED", "TRAN_MSG", "PGROUP", "MSG_REGION",
+    "CLUSTER", "TRACE_ON", "POP_CK", "INNER_NUM", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "mine", "RECONSUME_TIME",
+)  # fmt: skip
+ENTRIES = st.lists(
+    st.tuples(st.sampled_from(NAMES), st.sampled_from(["true", "false", "FALSE", "1", "0", "-1", "3x", "", "\u00e9"])),
+    max_size=6,
+    unique_by=lambda entry: entry[0],
+)
+USUAL = st.lists(
+    st.tuples(
+        st.sampled_from(["WAIT", "TAGS", "MY_UNIQ_KEY", "mine", "TRACE_ON"]), st.sampled_from(["true", "FALSE", "x"])
+    ),
+    max_size=3,
+    unique_by=lambda entry: entry[0],
+).map(lambda entries: [*entries[:1], ("UNIQ_KEY", "U1"), *entries[1:]])
+
+
+@given(
+    ENTRIES | USUAL,
+    st.sampled_from(["\x02", ""]),
+    st.sampled_from([0, 0, 1, 4, 8, 12, 0x10, 0x300, 0x40, 0x80]),
+    st.integers(0, 5),
+    st.sampled_from([None, 0, 2]),
+    st.booleans(),
+)
+@settings(max_examples=150)
+def test_short_way_and_long_way_of_a_send_lead_to_the_same(
+    entries: list[tuple[str, str]],
+    end: str,
+    sys_flag: int,
+    queue_id: int,
+    reconsume_times: int | None,
+    has_properties: bool,
+) -> None:
+    """The long form of the header takes the long way always, the short one where nothing is unusual."""
+    text = "\x02".join(f"{name}\x01{value}" for name, value in entries) + (end if entries else "")
+    header = send_header(queue_id=queue_id, sys_flag=sys_flag, reconsume_times=reconsume_times, properties=text, flag=3)
+    if not has_properties:
+        header.properties = None
+    seen: list[Any] = []
+
+    async def scene(world: BrokerWorld) -> None:
+        world.broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=5, write_queue_nums=3))
+        peer = world.peer()
+        assert (await peer.send(b"first")).code == 0
+        for form in ("long", "short"):
+            count = len(stored(world))
+            world.log_thread.is_held = True
+            sending = (
+                peer.begin(RequestCode.SEND_MESSAGE, send_header_v1(header), body=b"body")
+                if form == "long"
+                else peer.begin(RequestCode.SEND_MESSAGE_V2, header, body=b"body")
+            )
+            await world.settle()
+            is_held = not sending.done()
+            world.log_thread.stop()
+            await world.settle()
+            answer = sending.result()
+            fields = answer.all_fields()
+            messages = stored(world)[count:]
+            made = [message.unique_id or "" for message in messages]
+            seen.append(
+                (
+                    *(is_held, answer.code, answer.remark, fields.keys(), fields.get("queueId")),
+                    fields.get("transactionId") in made if messages else None,
+                    [
+                        (
+                            *(message.topic, message.queue_id, message.body, message.flag, message.sys_flag),
+                            message.reconsume_times,
+                            {
+                                name: value
+                                for name, value in message.properties.items()
+                                if name not in ("UNIQ_KEY", "__transactionId__")
+                            },
+                        )
+                        for message in messages
+                    ],
+                )
+            )
+
+    play(scene, store=SYNC)
+    assert seen[0] == seen[1]
+
+
 # Batches
 
 
@@ -453,6 +540,7 @@ def test_message_that_does_not_wait_is_not_held_up_by_the_disk() -> None:
         peer = world.peer()
         world.log_thread.is_held = True
         success(await peer.send(properties={"WAIT": "false"}))
+        success(await peer.send(properties={"WAIT": "FALSE"}))
         success(await send_batch(peer, batch(b"a"), properties={"WAIT": "FALSE"}))
         held = [peer.begin_send(properties={"WAIT": value}) for value in ("true", "TRUE")]
         held.append(peer.begin_send(properties="UNIQ_KEY\x01U\x02"))

@@ -148,21 +148,22 @@ class SendHandlers:
             or command.flag & ONEWAY_FLAG
         ):
             return self._send(command, header, link)
-        raw = properties.encode()
-        at = raw.find(b"UNIQ_KEY\x01")
-        end = raw.find(b"\x02", at)
+        # Text is searched several times as fast as bytes.
+        at = properties.find("UNIQ_KEY\x01")
+        end = properties.find("\x02", at)
         if (
             at < 0
-            or (at > 0 and raw[at - 1] != 2)
+            or (at > 0 and properties[at - 1] != "\x02")
             or end < at + 10
-            or raw.find(b"UNIQ_KEY\x01", end) >= 0
-            or raw[-1] != 2
-            or b"DELAY\x01" in raw
-            or b"TRAN_MSG\x01" in raw
-            or b"TIMER_D" in raw
-            or b"MSG_REGION\x01" in raw
-            or b"POP_CK\x01" in raw
-            or b"INNER_NUM\x01" in raw
+            or "DELAY\x01" in properties
+            or "TRAN_MSG\x01" in properties
+            or "TIMER_D" in properties
+            or "MSG_REGION\x01" in properties
+            or "POP_CK\x01" in properties
+            or "INNER_NUM\x01" in properties
+            or ("WAIT\x01true\x02" not in properties and "WAIT\x01" in properties)
+            or properties[-1] != "\x02"
+            or properties.find("UNIQ_KEY\x01", end) >= 0
         ):
             return self._send(command, header, link)
         born_host = link.attachments.get("host") or remote_host(link)
@@ -174,7 +175,7 @@ class SendHandlers:
                     header.topic,
                     queue_id,
                     command.body,
-                    raw + self._added,
+                    properties.encode() + self._added,
                     header.flag,
                     sys_flag,
                     header.born_timestamp_ms,
@@ -190,9 +191,11 @@ class SendHandlers:
         self._count_put(header.topic, queue_id, 1, end_offset - log_offset)
         self._gate.add_answer(
             end_offset,
-            b"WAIT\x01false" not in raw or is_true(find_property(raw, _WAIT)),
+            True,
             link,
-            self._answers.frame(command.opaque, log_offset, queue_id, result.queue_offset, raw[at + 9 : end]),
+            self._answers.frame(
+                command.opaque, log_offset, queue_id, result.queue_offset, properties[at + 9 : end].encode()
+            ),
         )
         return None
 
