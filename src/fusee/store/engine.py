@@ -42,6 +42,7 @@ from fusee.store.durability import Durability, FlushJob
 from fusee.store.filesystem import File, FileSystem, Lock, OsFileSystem
 from fusee.store.index import Index
 from fusee.store.layout import StorePaths
+from fusee.store.new_batch import pack_batch, pack_plain_batch
 from fusee.store.query import RecordQuery
 from fusee.store.queue_table import QueueTable
 from fusee.store.reader import read_messages
@@ -367,84 +368,16 @@ class MessageStore:
             )
         log_offset = position = self.log.place(total)
         now_ms = self._now_ms()
-        log_offsets: list[int] = []
-        parts: list[bytes] = []
         if is_plain:
-            position = self._pack_batch(record, elements, sizes, topic, queue_offset, now_ms, parts, log_offsets)
+            parts, log_offsets = pack_plain_batch(record, elements, sizes, topic, queue_offset, position, now_ms)
+            position += total
         else:
-            raw_topic = record.topic.encode()
-            for number, element in enumerate(elements):
-                properties = with_crc_tail(element.properties_bytes) if sealing else element.properties_bytes
-                body = element.body
-                data = pack_record(
-                    raw_topic,
-                    body,
-                    properties,
-                    body_crc(body),
-                    record.queue_id,
-                    element.flag,
-                    queue_offset + number,
-                    position,
-                    sys_flag,
-                    record.born_timestamp_ms,
-                    record.born_host,
-                    now_ms,
-                    record.store_host,
-                    record.reconsume_times,
-                    record.prepared_transaction_offset,
-                )
-                parts.append(seal_record(data) if sealing else data)
-                log_offsets.append(position)
-                position += sizes[number]
+            parts, log_offsets = pack_batch(record, elements, queue_offset, position, now_ms, seals=sealing)
+            position += total
         self.log.append(b"".join(parts))
         self._next_offsets[key] = queue_offset + len(elements)
         self._unwritten.append((position, key, len(elements)))
         return PutResult(log_offset, queue_offset, position, now_ms, len(elements), tuple(log_offsets))
-
-    def _pack_batch(
-        self,
-        record: NewRecord,
-        elements: Sequence[BatchElement],
-        sizes: list[int],
-        topic: bytes,
-        queue_offset: int,
-        now_ms: int,
-        parts: list[bytes],
-        log_offsets: list[int],
-    ) -> int:
-        """Add the pieces of these records, and where each lies; the end of the last."""
-        position = self.log.end_offset
-        queue_id, sys_flag, born_timestamp_ms = record.queue_id, record.sys_flag, record.born_timestamp_ms
-        born_host, store_host = record.born_host, record.store_host
-        reconsume_times, prepared = record.reconsume_times, record.prepared_transaction_offset
-        try:
-            for element, size in zip(elements, sizes, strict=True):
-                body = element.body
-                properties = element.properties_bytes
-                head = PACK_HEAD(
-                    size,
-                    MAGIC_V1,
-                    body_crc(body),
-                    queue_id,
-                    element.flag,
-                    queue_offset,
-                    position,
-                    sys_flag,
-                    born_timestamp_ms,
-                    born_host,
-                    now_ms,
-                    store_host,
-                    reconsume_times,
-                    prepared,
-                    len(body),
-                )
-                parts += (head, body, topic, LENGTHS[len(properties)], properties)
-                log_offsets.append(position)
-                position += size
-                queue_offset += 1
-        except StructError as error:
-            raise MessageError(f"a number does not fit its field of the record: {error}") from error
-        return position
 
     def append_raw(self, data: bytes, log_offset: int) -> None:
         """Take replicated log bytes as they are, whole records and blanks; written at once."""

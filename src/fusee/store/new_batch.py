@@ -1,0 +1,102 @@
+"""The records of a batch, which lie end to end: their pieces, to be joined once, and where each begins."""
+
+from __future__ import annotations
+
+from struct import error as StructError  # noqa: N812  the module's own class has a lower-case name
+from typing import TYPE_CHECKING
+
+from fusee.errors import MessageError
+from fusee.message.record import seal_record, with_crc_tail
+from fusee.message.record_layout import LENGTHS, MAGIC_V1, PACK_HEAD, body_crc, pack_record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fusee.message.batch import BatchElement
+    from fusee.store.new_record import NewRecord
+
+
+def pack_plain_batch(
+    record: NewRecord,
+    elements: Sequence[BatchElement],
+    sizes: Sequence[int],
+    topic: bytes,
+    queue_offset: int,
+    log_offset: int,
+    now_ms: int,
+) -> tuple[list[bytes], list[int]]:
+    """The same as `pack_batch`, in a third of the time, for IPv4 hosts and short topics.
+
+    `sizes` are those of the records, `topic` stands behind its length. Raises MessageError.
+    """
+    parts: list[bytes] = []
+    log_offsets: list[int] = []
+    queue_id, sys_flag, born_timestamp_ms = record.queue_id, record.sys_flag, record.born_timestamp_ms
+    born_host, store_host = record.born_host, record.store_host
+    reconsume_times, prepared = record.reconsume_times, record.prepared_transaction_offset
+    try:
+        for element, size in zip(elements, sizes, strict=True):
+            body = element.body
+            properties = element.properties_bytes
+            head = PACK_HEAD(
+                size,
+                MAGIC_V1,
+                body_crc(body),
+                queue_id,
+                element.flag,
+                queue_offset,
+                log_offset,
+                sys_flag,
+                born_timestamp_ms,
+                born_host,
+                now_ms,
+                store_host,
+                reconsume_times,
+                prepared,
+                len(body),
+            )
+            parts += (head, body, topic, LENGTHS[len(properties)], properties)
+            log_offsets.append(log_offset)
+            log_offset += size
+            queue_offset += 1
+    except StructError as error:
+        raise MessageError(f"a number does not fit its field of the record: {error}") from error
+    return parts, log_offsets
+
+
+def pack_batch(
+    record: NewRecord,
+    elements: Sequence[BatchElement],
+    queue_offset: int,
+    log_offset: int,
+    now_ms: int,
+    *,
+    seals: bool,
+) -> tuple[list[bytes], list[int]]:
+    """The records of these elements from a log offset on. Raises MessageError when a part does not fit its field."""
+    parts: list[bytes] = []
+    log_offsets: list[int] = []
+    topic = record.topic.encode()
+    for number, element in enumerate(elements):
+        body = element.body
+        data = pack_record(
+            topic,
+            body,
+            with_crc_tail(element.properties_bytes) if seals else element.properties_bytes,
+            body_crc(body),
+            record.queue_id,
+            element.flag,
+            queue_offset + number,
+            log_offset,
+            record.sys_flag,
+            record.born_timestamp_ms,
+            record.born_host,
+            now_ms,
+            record.store_host,
+            record.reconsume_times,
+            record.prepared_transaction_offset,
+        )
+        parts.append(seal_record(data) if seals else data)
+        log_offsets.append(log_offset)
+        log_offset += len(data)
+    return parts, log_offsets
