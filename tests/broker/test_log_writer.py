@@ -163,9 +163,9 @@ def test_messages_nobody_waits_for_become_visible_a_little_later_together() -> N
     desk.turn()
     assert desk.seen() == 0
     assert desk.writer.has_unseen
-    desk.clock.advance(0.003)
+    desk.clock.advance(0.012)
     desk.put(b"b")
-    desk.clock.advance(0.003)
+    desk.clock.advance(0.012)
     assert desk.seen() == 2
     assert [record.queue_offset for record in desk.arrived] == [0, 1]
     assert not desk.writer.has_unseen
@@ -191,12 +191,12 @@ def test_batch_somebody_waits_for_is_visible_in_the_turn_of_its_write() -> None:
 
 
 def test_much_that_is_written_is_visible_at_once() -> None:
-    desk = Desk(mapped_file_size_commit_log=1024 * 1024)
-    while desk.store.written_offset < 500_000:
+    desk = Desk(mapped_file_size_commit_log=4 * 1024 * 1024)
+    while desk.store.written_offset < 1_500_000:
         desk.put(b"%08d" % len(desk.outcomes) * 1000)
         desk.turn()
     assert desk.seen() == 0
-    while desk.store.written_offset < 530_000:
+    while desk.store.written_offset < 1_600_000:
         desk.put(b"%08d" % len(desk.outcomes) * 1000)
         desk.turn()
     assert desk.seen() > 60

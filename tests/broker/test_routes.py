@@ -10,6 +10,7 @@ from fusee.transport.link import Link
 from fusee.transport.router import Router
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import Command
+from fusee.wire.protocol_table import SERVED, Node
 from tests.broker.world import ADDRESS, FAST_ADDRESS, BrokerWorld, play
 
 LANES = {
@@ -88,9 +89,16 @@ def test_send_on_the_fast_port_is_seen_on_the_other() -> None:
 def test_what_comes_later_gets_a_clear_answer() -> None:
     async def scene(world: BrokerWorld) -> None:
         peer = world.peer()
-        for code in (RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.ACK_MESSAGE):
+        for code in (RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION, RequestCode.ACK_MESSAGE):
             found = await peer.ask(code)
             assert found.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             assert str(int(code)) in (found.remark or "")
+
+    play(scene)
+
+
+def test_protocol_table_says_what_is_served() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        assert world.broker._servers[0]._router.codes == SERVED[Node.BROKER]
 
     play(scene)

@@ -38,8 +38,9 @@ _log = logging.getLogger(__name__)
 # Undispatched bytes that are dispatched at once, and how long fewer may wait.
 _DISPATCH_BYTES: Final = 1536 * 1024
 _DISPATCH_DELAY: Final = 0.02
-# Between two dispatches because somebody waits: a message alone is dispatched at once, a stream of them in groups.
-_HURRY_INTERVAL: Final = 0.001
+# When somebody waits, so many records of one turn are dispatched at once; of more, a little later, in larger groups.
+_FEW_PUTS: Final = 8
+_HURRY_DELAY: Final = 0.001
 _RETRY_DELAY: Final = 0.5
 _LOOK_INTERVAL: Final = 0.1
 
@@ -80,7 +81,6 @@ class LogWriter:
         self._puts = 0
         self._hurry = False
         self._is_hurrying = False
-        self._dispatched_at = 0.0
         self._dispatch_timer: TimerHandle | None = None
         self._is_sync = store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._is_pooled = store.config.transient_store_pool_enable
@@ -179,12 +179,11 @@ class LogWriter:
         if store.written_offset - store.dispatched_offset >= _DISPATCH_BYTES:
             self._dispatch()
         elif self._hurry:
-            wait = self._dispatched_at + _HURRY_INTERVAL - now
-            if wait <= 0:
+            if puts <= _FEW_PUTS:
                 self._dispatch()
             elif not self._is_hurrying:
                 self._is_hurrying = True
-                self._set_timer(wait)
+                self._set_timer(_HURRY_DELAY)
         elif self._dispatch_timer is None:
             self._set_timer(_DISPATCH_DELAY)
 
@@ -195,7 +194,6 @@ class LogWriter:
 
     def _dispatch(self) -> None:
         self._hurry = self._is_hurrying = False
-        self._dispatched_at = self._clock.monotonic()
         if self._dispatch_timer is not None:
             self._dispatch_timer.cancel()
             self._dispatch_timer = None

@@ -28,6 +28,7 @@ from fusee.broker.handlers.admin_topics import TopicHandlers
 from fusee.broker.handlers.client import ClientHandlers
 from fusee.broker.handlers.consume_stats import ConsumeStatsHandlers
 from fusee.broker.handlers.offset import OffsetHandlers
+from fusee.broker.handlers.peek import PeekHandlers
 from fusee.broker.handlers.pull import PullHandlers
 from fusee.broker.handlers.query import QueryHandlers
 from fusee.broker.handlers.relay import RelayHandlers
@@ -359,6 +360,15 @@ class Broker:
                 holds=self.holds,
                 statistics=statistics,
                 clock=clock,
+            ),
+            PeekHandlers(
+                config=config,
+                writer=writer,
+                topics=topics,
+                groups=groups,
+                offsets=offsets,
+                statistics=statistics,
+                random=self._random,
             ),
             OffsetHandlers(
                 topics=topics,

@@ -160,6 +160,7 @@ def test_resume_lets_a_given_up_transaction_be_asked_about_again() -> None:
     check(answer, ResponseCode.SUCCESS)
     again = world.messages(HALF_TOPIC)[-1]
     assert again.properties["TRANSACTION_CHECK_TIMES"] == "0"
+    world.writer.make_visible()
     assert world.store.transactions.pending_count == 1
     _, wire = world.producer("pg")
     world.run(31)
