@@ -6,8 +6,10 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import uvloop
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_FILES_MAX: Final = 1 << 20
 
 
 class Startable(Protocol):
@@ -35,8 +39,19 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
+def allow_many_files() -> None:
+    """Use as many open files as the system allows: each connection and each segment is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    with suppress(ValueError, OSError):  # what the system does not grant is not needed to begin
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 async def serve(program: Startable, on_started: Callable[[], object]) -> None:
     """Start, run until SIGTERM or SIGINT, stop in order. A second SIGINT ends the process at once."""
+    allow_many_files()
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
 

@@ -135,7 +135,7 @@ class AckGate:
 
     def _settle(self, promises: list[tuple[Link | None, Any]], status: PutStatus) -> None:
         """Answer these; what goes to one connection leaves in one write."""
-        frames: dict[Link, list[bytes | memoryview]] = {}
+        frames: dict[Link, list[bytes]] = {}
         answers = 0
         for link, answer in promises:
             if link is None:
@@ -150,4 +150,4 @@ class AckGate:
                 batch.append(frame)
         self._lane.in_flight -= answers
         for link, batch in frames.items():
-            link.send(batch)
+            link.send_frames(batch)

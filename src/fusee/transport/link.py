@@ -187,6 +187,15 @@ class Link(asyncio.Protocol):
         self._collect(answer, out)
         self._write(out)
 
+    def send_frames(self, frames: list[bytes]) -> None:
+        """Send late answers that are encoded already, in one write. Does nothing on a closed connection."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        if self._write_paused:
+            self._check_unread()
+
     def send_oneway(self, command: Command) -> None:
         """Send a request that nobody answers. Raises TooManyRequestsError when the peer does not read."""
         self._check_open()
@@ -331,7 +340,12 @@ class Link(asyncio.Protocol):
             transport.writelines(out)  # slices of a mapped file go out from where they lie
         else:
             transport.write(b"".join(out))
-        if self._write_paused and transport.get_write_buffer_size() > self._limits.write_buffer_max:
+        if self._write_paused:
+            self._check_unread()
+
+    def _check_unread(self) -> None:
+        transport = self._transport
+        if transport is not None and transport.get_write_buffer_size() > self._limits.write_buffer_max:
             self.fail(
                 TooManyRequestsError(
                     f"{self.remote_address} leaves {transport.get_write_buffer_size()} bytes unread, "
