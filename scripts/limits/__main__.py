@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.table import Table
+
+from fusee.service import run
 from scripts.limits.bounds import FULL, QUICK, Row, Scale
 from scripts.limits.crowds import busy_connections, heartbeat_flood, idle_connections, rubbish
 from scripts.limits.deaf import holds_without_reading, pulls_without_reading
 from scripts.limits.full_disk import full_disk
-
-from fusee.service import run
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -6,9 +6,6 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from scripts.limits.bounds import Bound
-from scripts.limits.broker_process import KIB
-
 from fusee.clock import SystemClock
 from fusee.transport import Client, TcpNetwork
 from fusee.transport.link import parse_address
@@ -19,6 +16,8 @@ from fusee.wire.headers.client import Heartbeat
 from fusee.wire.headers.pull import PullMessage
 from fusee.wire.headers.send import SendMessageV2
 from fusee.wire.lenient_json import dumps_fastjson
+from scripts.limits.bounds import Bound
+from scripts.limits.broker_process import KIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

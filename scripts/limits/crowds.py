@@ -7,6 +7,9 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from fusee.wire.codes import RequestCode
+from fusee.wire.command import Command
+from fusee.wire.framing import encode_frame
 from scripts.limits.bounds import Bound, Row, Scale
 from scripts.limits.broker_process import KIB, MIB, broker
 from scripts.limits.clients import (
@@ -19,10 +22,6 @@ from scripts.limits.clients import (
     send_request,
     until,
 )
-
-from fusee.wire.codes import RequestCode
-from fusee.wire.command import Command
-from fusee.wire.framing import encode_frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

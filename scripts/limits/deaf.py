@@ -7,12 +7,11 @@ import socket
 import time
 from typing import Final
 
+from fusee.transport.link import LinkLimits, parse_address
+from fusee.wire.framing import encode_frame
 from scripts.limits.bounds import Bound, Row, Scale
 from scripts.limits.broker_process import KIB, MIB, broker
 from scripts.limits.clients import Sender, fill, pull_request, until
-
-from fusee.transport.link import LinkLimits, parse_address
-from fusee.wire.framing import encode_frame
 
 PULL_SIZE: Final = 250 * KIB
 BUFFER_MAX: Final = LinkLimits().write_buffer_max

@@ -8,14 +8,13 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from scripts.limits.bounds import Bound, Row, Scale
-from scripts.limits.broker_process import KIB, MIB, broker
-from scripts.limits.clients import PATIENCE_S, Sender, pull_request
-
 from fusee.message.record import iterate_records
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import Command
 from fusee.wire.headers.pull import PullMessageResponse
+from scripts.limits.bounds import Bound, Row, Scale
+from scripts.limits.broker_process import KIB, MIB, broker
+from scripts.limits.clients import PATIENCE_S, Sender, pull_request
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,10 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
-from scripts.limits.__main__ import ROWS, print_rows, raise_file_limit
-from scripts.limits.bounds import QUICK, Bound, Row
 
 from fusee.service import run
+from scripts.limits.__main__ import ROWS, print_rows, raise_file_limit
+from scripts.limits.bounds import QUICK, Bound, Row
 
 needs_proc = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 

@@ -199,7 +199,7 @@ class Peer:
     """A program elsewhere: one connection to the broker, and what the broker asked of it."""
 
     def __init__(self, world: BrokerWorld, host: str, address: str) -> None:
-        self._world = world
+        self.world = world
         self._address = address
         self.host = host
         self.asked: list[Command] = []
@@ -234,7 +234,7 @@ class Peer:
             ext_fields=None if header is None else write_fields(header),
             body=body,
         )
-        return self._world.keep(asyncio.ensure_future(self.client.request(self._address, command)))
+        return self.world.keep(asyncio.ensure_future(self.client.request(self._address, command)))
 
     async def ask(
         self,
@@ -246,26 +246,26 @@ class Peer:
         seconds: float = 0.0,
     ) -> Command:
         """The answer, which must come while so much time passes."""
-        return await self._world.within(seconds, self.begin(code, header, body=body, version=version))
+        return await self.world.within(seconds, self.begin(code, header, body=body, version=version))
 
     def begin_send(self, body: bytes = b"hello", **header: Any) -> asyncio.Task[Command]:
         return self.begin(RequestCode.SEND_MESSAGE_V2, send_header(**header), body=body)
 
     async def send(self, body: bytes = b"hello", **header: Any) -> Command:
-        return await self._world.within(0.0, self.begin_send(body, **header))
+        return await self.world.within(0.0, self.begin_send(body, **header))
 
     def begin_pull(self, *, version: int = 513, **header: Any) -> asyncio.Task[Command]:
         return self.begin(RequestCode.PULL_MESSAGE, pull_header(**header), version=version)
 
     async def pull(self, **header: Any) -> Command:
-        return await self._world.within(0.0, self.begin_pull(**header))
+        return await self.world.within(0.0, self.begin_pull(**header))
 
     async def beat(self, **data: Any) -> Command:
         return await self.ask(RequestCode.HEART_BEAT, body=heartbeat_body(**data))
 
     async def oneway(self, code: RequestCode, header: Header, *, body: bytes = b"") -> None:
         request = Command.request(code, header, body=body)
-        await self._world.within(0.0, asyncio.ensure_future(self.client.oneway(self._address, request)))
+        await self.world.within(0.0, asyncio.ensure_future(self.client.oneway(self._address, request)))
 
 
 class MemoryWorld:

@@ -44,9 +44,18 @@ class Process:
         return logged
 
 
+# Small files: a start after a kill looks through all of the last one.
+SMALL = {
+    "FUSEE_BROKER_MAPPED_FILE_SIZE_COMMIT_LOG": str(16 * 1024 * 1024),
+    "FUSEE_BROKER_MAX_HASH_SLOT_NUM": "1000",
+    "FUSEE_BROKER_MAX_INDEX_NUM": "4000",
+    "NAMESRV_ADDR": "",
+}
+
+
 @contextmanager
-def broker(folder: Path, *arguments: str, listen: str = "127.0.0.1:0", **environment: str) -> Iterator[Process]:
-    process = command("broker", "--listen", listen, "--store", str(folder), *arguments, NAMESRV_ADDR="", **environment)
+def broker(folder: Path, *arguments: str) -> Iterator[Process]:
+    process = command("broker", "--listen", "127.0.0.1:0", "--store", str(folder), *arguments, **SMALL)
     try:
         yield Process(process)
     finally:
@@ -115,7 +124,7 @@ def test_file_of_a_java_broker_is_read_as_it_is_and_what_is_ignored_is_listed(tm
         f"flushDiskType=SYNC_FLUSH\nstorePathRootDir={tmp_path}/store\nlistenPort=0\nbrokerIP1=127.0.0.1\n"
         "sendMessageThreadPoolNums=16\nuseEpollNativeSelector=true\n"
     )
-    process = command("broker", "-c", str(file), "--listen", "127.0.0.1:0", NAMESRV_ADDR="")
+    process = command("broker", "-c", str(file), "--listen", "127.0.0.1:0", **SMALL)
     try:
         running = Process(process)
         assert "broker broker-a of DefaultCluster" in running.said
@@ -187,15 +196,13 @@ def test_wrong_configuration_names_the_setting_and_exits_with_2(
 def test_port_in_use_and_store_in_use_are_one_clear_line_and_exit_code_1(tmp_path: Path) -> None:
     with broker(tmp_path / "a") as running:
         address = f"127.0.0.1:{running.address[1]}"
-        code, stdout, stderr = finish(
-            command("broker", "--listen", address, "--store", str(tmp_path / "b"), NAMESRV_ADDR="")
-        )
+        code, stdout, stderr = finish(command("broker", "--listen", address, "--store", str(tmp_path / "b"), **SMALL))
         assert (code, stdout) == (1, "")
         assert f"error: cannot listen on {address}" in stderr
         assert "is another server running there?" in stderr
         assert "Traceback" not in stderr
         code, stdout, stderr = finish(
-            command("broker", "--listen", "127.0.0.1:0", "--store", str(tmp_path / "a"), NAMESRV_ADDR="")
+            command("broker", "--listen", "127.0.0.1:0", "--store", str(tmp_path / "a"), **SMALL)
         )
         assert (code, stdout) == (1, "")
         assert "Stop that broker, or use another store path" in stderr.replace("\n", " ")

@@ -24,11 +24,19 @@ IDS = st.binary(max_size=40) | st.text(max_size=20).map(str.encode) | st.just(b"
 
 
 def expected(
-    opaque: int, message_id: str, queue_id: int, queue_offset: int, unique_id: bytes, region: str, trace_on: bool
+    opaque: int,
+    message_id: str,
+    queue_id: int,
+    queue_offset: int,
+    unique_id: bytes,
+    region: str,
+    trace_on: bool,
+    *,
+    is_batch: bool = False,
 ) -> bytes:
     fields = {
         "queueId": str(queue_id),
-        "transactionId": unique_id.decode("utf-8", "replace"),
+        **({} if is_batch and not unique_id else {"transactionId": unique_id.decode("utf-8", "replace")}),
         "msgId": message_id,
         "TRACE_ON": "true" if trace_on else "false",
         "MSG_REGION": region,
@@ -68,7 +76,12 @@ def test_answer_to_a_batch_equals_general_encoding(
     answers = SendAnswers(host, region, trace_on)
     frame = answers.batch_frame(opaque, log_offsets, queue_id, queue_offset, unique_id)
     message_id = ",".join(encode_offset_id(host, log_offset) for log_offset in log_offsets)
-    assert frame == expected(opaque, message_id, queue_id, queue_offset, unique_id, region, trace_on)
+    if unique_id:
+        assert frame == expected(opaque, message_id, queue_id, queue_offset, unique_id, region, trace_on)
+    else:
+        [answer] = FrameDecoder().feed(expected(opaque, message_id, queue_id, queue_offset, b"", region, trace_on))
+        fields = {name: value for name, value in answer.all_fields().items() if name != "transactionId"}
+        assert frame == encode_frame(Command(0, opaque, 1, ext_fields=fields))
 
 
 @given(INT32, st.integers(0, 50), INT64, INT64, INT64, INT64, INT32, INT32)

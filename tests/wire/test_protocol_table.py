@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from scripts import make_docs
 
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.lenient_json import decode_json, dumps_browser, dumps_fastjson
 from fusee.wire.protocol_table import SERVED, TABLE, BodyKind, Conversation, Node, Status, entries_of
 from fusee.wire.response_table import RESPONSES
+from scripts import make_docs
 from tests.golden import frames
 
 

@@ -166,9 +166,10 @@ def _decimal(number: float) -> str:
 
 def _used_ratio(space: Space) -> float:
     """In whole percent, rounded up, as Java: 0.21 is more than 20 % and at most 21 %."""
-    if space.total <= 0:
+    usable = space.total - space.reserved
+    if usable <= 0:
         return -1.0
-    return -(-(space.total - space.free) * 100 // space.total) / 100
+    return -(-(usable - space.free) * 100 // usable) / 100
 
 
 def _readable(size: int) -> str:

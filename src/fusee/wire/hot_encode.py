@@ -216,11 +216,12 @@ class SendAnswers:
     def batch_frame(
         self, opaque: int, log_offsets: Sequence[int], queue_id: int, queue_offset: int, unique_id: bytes
     ) -> bytes:
-        """The answer to a batch: the ids of all, joined."""
+        """The answer to a batch: the ids of all, joined; without a unique id of the batch it tells none."""
         host = self._host
-        header = self._format % (
+        layout = self._format if unique_id else self._format.replace(b'"transactionId":%b,', b"%b")
+        header = layout % (
             queue_id,
-            _quote(unique_id.decode("utf-8", "replace")),
+            _quote(unique_id.decode("utf-8", "replace")) if unique_id else b"",
             b",".join([b"%b%016X" % (host, log_offset) for log_offset in log_offsets]),
             queue_offset,
             opaque,

@@ -551,6 +551,21 @@ def test_hold_whose_filter_wants_nothing_of_what_came_stays_and_goes_on_from_the
     play(scene, enable_property_filter=True)
 
 
+def test_hold_looks_beyond_what_one_look_covers() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        peer = world.peer()
+        await fill(peer, b"a")
+        pulling = peer.begin_pull(queue_offset=1, hold_ms=15_000, subscription="blue", max_messages=1)
+        await world.settle()
+        await fill(peer, *[b"x"] * 12, properties={"TAGS": "red"})
+        await fill(peer, b"wanted", properties={"TAGS": "blue"})
+        await world.settle()
+        assert bodies_in(pulling.result()) == [b"wanted"]
+
+    # One get looks at three entries of a queue.
+    play(scene, store={"max_filter_message_size": 60})
+
+
 def test_held_pull_is_woken_by_whatever_brings_a_message() -> None:
     async def scene(world: BrokerWorld) -> None:
         peer, consumer = world.peer(), world.peer("10.0.0.8")

@@ -259,6 +259,7 @@ USUAL = st.lists(
     st.integers(0, 5),
     st.sampled_from([None, 0, 2]),
     st.booleans(),
+    st.sampled_from([2, 5]),
 )
 @settings(max_examples=150)
 def test_short_way_and_long_way_of_a_send_lead_to_the_same(
@@ -268,6 +269,7 @@ def test_short_way_and_long_way_of_a_send_lead_to_the_same(
     queue_id: int,
     reconsume_times: int | None,
     has_properties: bool,
+    read_queues: int,
 ) -> None:
     """The long form of the header takes the long way always, the short one where nothing is unusual."""
     text = "\x02".join(f"{name}\x01{value}" for name, value in entries) + (end if entries else "")
@@ -277,7 +279,7 @@ def test_short_way_and_long_way_of_a_send_lead_to_the_same(
     seen: list[Any] = []
 
     async def scene(world: BrokerWorld) -> None:
-        world.broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=5, write_queue_nums=3))
+        world.broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=read_queues, write_queue_nums=3))
         peer = world.peer()
         assert (await peer.send(b"first")).code == 0
         for form in ("long", "short"):
@@ -366,6 +368,37 @@ def test_batch_that_is_none_or_too_large_is_refused_as_a_whole(body: bytes) -> N
         assert "the message is illegal" in (answer.remark or "")
         assert answer.all_fields() == REGION
         assert stored(world) == []
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"properties": {"DELAY": "1"}},
+        {"sys_flag": TransactionType.PREPARED},
+        {"sys_flag": TransactionType.COMMIT},
+        {"sys_flag": TransactionType.ROLLBACK},
+    ],
+)
+def test_batch_that_is_delayed_or_transactional_is_refused_and_takes_no_place(header: dict[str, Any]) -> None:
+    async def scene(world: BrokerWorld) -> None:
+        peer = world.peer()
+        success(await peer.send(b"first"))
+        answer = await send_batch(peer, batch(b"a", b"b"), **header)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert answer.all_fields() == REGION
+        assert success(await peer.send(b"second"))["queueOffset"] == "1"
+        assert bodies_in(await peer.pull(queue_offset=1)) == [b"second"]
+
+    play(scene)
+
+
+def test_batch_without_an_id_of_its_own_is_told_none() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        fields = success(await send_batch(world.peer(), batch(b"a"), properties="WAIT\x01true\x02"))
+        assert "transactionId" not in fields
+        assert fields["queueOffset"] == "0"
 
     play(scene)
 
@@ -498,6 +531,43 @@ def test_arbitrary_delivery_time_is_refused_and_never_delivered_at_once(name: st
         [message] = stored(world)
         assert message.topic == SCHEDULE_TOPIC
         assert name not in message.properties
+
+    play(scene)
+
+
+def test_settings_that_change_are_seen_by_the_next_send() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        world.broker.topics.put(TopicConfig(topic_name="orders", order=True))
+        peer = world.peer()
+        for _ in range(2):
+            success(await peer.send())
+        for change, code in (
+            (b"brokerPermission=4", ResponseCode.NO_PERMISSION),
+            (b"brokerPermission=6", ResponseCode.SUCCESS),
+            (b"startAcceptSendRequestTimeStamp=1900000000000", ResponseCode.SYSTEM_ERROR),
+            (b"startAcceptSendRequestTimeStamp=0", ResponseCode.SUCCESS),
+        ):
+            assert (await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, body=change)).code == 0
+            assert (await peer.send()).code == code
+            assert (await peer.send()).code == code
+
+    play(scene)
+
+
+def test_topic_that_changes_is_seen_by_the_next_send() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        peer = world.peer()
+        for _ in range(2):
+            success(await peer.send(queue_id=3))
+        world.broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=3, write_queue_nums=3))
+        assert (await peer.send(queue_id=3)).code == ResponseCode.INVALID_PARAMETER
+        success(await peer.send(queue_id=2))
+        assert (await peer.send(queue_id=3)).code == ResponseCode.INVALID_PARAMETER
+        world.broker.topics.put(TopicConfig(topic_name="orders", topic_filter_type="MULTI_TAG"))
+        success(await peer.send())
+        assert stored(world)[-1].sys_flag == SysFlag.MULTI_TAGS
+        world.broker.topics.delete("orders")
+        assert (await peer.send(default_topic="none")).code == ResponseCode.TOPIC_NOT_EXIST
 
     play(scene)
 
@@ -643,7 +713,17 @@ def test_delayed_message_comes_when_its_time_has_come(level: str, seconds: float
     play(scene)
 
 
-@pytest.mark.parametrize("level", ["0", "-1", "none"])
+@pytest.mark.parametrize("level", ["none", "1.5"])
+def test_delay_that_is_no_number_is_refused(level: str) -> None:
+    async def scene(world: BrokerWorld) -> None:
+        answer = await world.peer().send(properties={"DELAY": level})
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert stored(world) == []
+
+    play(scene)
+
+
+@pytest.mark.parametrize("level", ["0", "-1"])
 def test_delay_that_is_none_is_no_delay(level: str) -> None:
     async def scene(world: BrokerWorld) -> None:
         peer = world.peer()
@@ -660,7 +740,7 @@ async def prepare(peer: Peer, **properties: str) -> EndTransaction:
         queue_id=1,
         sys_flag=TransactionType.PREPARED,
         properties={"TRAN_MSG": "true", "PGROUP": "producers", **properties},
-        born_timestamp_ms=peer._world.clock.time_ms(),
+        born_timestamp_ms=peer.world.clock.time_ms(),
     )
     fields = success(answer)
     return EndTransaction(

@@ -68,11 +68,22 @@ def test_roll_back_is_answered_and_recorded(world: LogWorld) -> None:
     assert world.bodies("orders", 3) == []
 
 
-@pytest.mark.parametrize("decision", [UNKNOWN, 4, 99])
 @pytest.mark.parametrize("from_check", [False, True])
-def test_producer_that_does_not_know_is_not_answered(world: LogWorld, decision: int, from_check: bool) -> None:
+def test_producer_that_does_not_know_is_not_answered(world: LogWorld, from_check: bool) -> None:
     found = half(world)
-    assert end(world, found, decision, from_check=from_check) is None
+    assert end(world, found, UNKNOWN, from_check=from_check) is None
+    world.run(4)
+    assert state_of(world, 0) is TransactionState.PREPARED
+
+
+@pytest.mark.parametrize("decision", [4, 99])
+def test_decision_that_is_none_is_refused(world: LogWorld, decision: int) -> None:
+    found = half(world)
+    check(
+        end(world, found, decision),
+        ResponseCode.SYSTEM_ERROR,
+        f"commitOrRollback={decision}: 8 commits, 12 rolls back, 0 leaves it open",
+    )
     world.run(4)
     assert state_of(world, 0) is TransactionState.PREPARED
 

@@ -226,6 +226,7 @@ class _Pull:
         if handlers.config.use_server_side_reset_offset:
             reset_offset = offsets.take_reset(topic, group, queue_id)
             if reset_offset is not None:
+                offsets.set_pull_offset(group, topic, queue_id, reset_offset)
                 return self._moved(reset_offset)
         result = self._get(header.queue_offset)
         offsets.set_pull_offset(group, topic, queue_id, result.next_offset)
@@ -260,6 +261,10 @@ class _Pull:
                     return False
                 if result.status in _NOT_FOUND or result.status in _NOTHING:
                     return False
+        header = self._header
+        self._handlers._offsets.set_pull_offset(
+            header.consumer_group, header.topic, header.queue_id, result.next_offset
+        )
         answer = self._found(result) if result.status is GetStatus.FOUND else self._not_found(result)
         self._link.send(answer)
         return True

@@ -64,14 +64,14 @@ def is_true(value: bytes | None) -> bool:
     return value is not None and value.lower() == b"true"
 
 
-def number_of(value: bytes | None) -> int:
-    """The integer that a property holds; 0 when it holds none."""
+def number_of(value: bytes | None) -> int | None:
+    """The integer that a property holds: 0 when there is no such property, None when it holds something else."""
     if value is None:
         return 0
     try:
         return int(value)
     except ValueError:
-        return 0
+        return None
 
 
 class SendHandlers:
@@ -276,6 +276,8 @@ class SendHandlers:
         if claims_inner and not (is_inner and topic_config.attributes.get("queue.type") == "BatchCQ"):
             return self._illegal(command)
         level = number_of(find_property(properties, _DELAY))
+        if level is None:
+            return self._illegal(command)
         if is_true(find_property(properties, _TRANSACTION)) and not (record.reconsume_times > 0 and level > 0):
             if self.config.reject_transaction_message:
                 return command.reply(
@@ -309,10 +311,14 @@ class SendHandlers:
                     ResponseCode.MESSAGE_ILLEGAL, remark=f"batch request does not support retry group {topic}"
                 )
             )
+        properties = header.properties.encode() if header.properties else b""
+        body_size_max = self._writer.store.config.max_message_size
+        is_unusual = header.sys_flag & SysFlag.TRANSACTION_MASK or number_of(find_property(properties, _DELAY)) != 0
+        if is_unusual or len(command.body) > body_size_max:
+            return self._with_region(self._illegal(command))
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._random.randrange(topic_config.write_queue_nums)
-        properties = header.properties.encode() if header.properties else b""
         sys_flag = header.sys_flag
         if topic_config.topic_filter_type == "MULTI_TAG":
             sys_flag |= SysFlag.MULTI_TAGS

@@ -58,8 +58,13 @@ class TransactionHandlers:
         header = command.read(EndTransaction)
         if not self.config.is_master:
             return command.reply(ResponseCode.SLAVE_NOT_AVAILABLE)
-        if header.commit_or_rollback not in (TransactionType.COMMIT, TransactionType.ROLLBACK):
+        if header.commit_or_rollback == TransactionType.NOT:
             return None
+        if header.commit_or_rollback not in (TransactionType.COMMIT, TransactionType.ROLLBACK):
+            return command.reply(
+                ResponseCode.SYSTEM_ERROR,
+                remark=f"commitOrRollback={header.commit_or_rollback}: 8 commits, 12 rolls back, 0 leaves it open",
+            )
         data = self._writer.store.record_at(header.log_offset)
         half = None if data is None else decode_record(data)
         if half is None or half.topic != HALF_TOPIC:

@@ -1,0 +1,276 @@
+"""Pulling: found, not yet, moved, filtered, held, refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusee.wire.codes import RequestCode as Rq
+from tests.interop.differential.phrases import (
+    CLASS_FILTER,
+    COMMIT,
+    LITE,
+    SUBSCRIPTION,
+    SUSPEND,
+    ask,
+    begin_pull,
+    committed,
+    consumer,
+    create_topic,
+    heartbeat,
+    pull,
+    send,
+    subscription,
+)
+from tests.interop.differential.steps import Ask, Finish, HangUp, Outcome, Step, chapter
+
+
+def _sql(name: str, text: str) -> Ask:
+    return pull(name, "d_sql", subscription=text, expressionType="SQL92")
+
+
+PLAIN: list[Step] = chapter(
+    "pull",
+    pull("everything", "d_plain"),
+    pull("from the second on", "d_plain", queue_offset=1),
+    pull("one only", "d_plain", maxMsgNums=1),
+    pull("none at all", "d_plain", maxMsgNums=0),
+    pull("a negative number", "d_plain", maxMsgNums=-1),
+    pull("no more than some bytes", "d_plain", 2, maxMsgBytes=500),
+    pull("no more than one byte", "d_plain", 2, maxMsgBytes=1),
+    pull("more than there is", "d_plain", 2, maxMsgNums=10_000),
+    pull("large ones until the limit", "d_single", maxMsgNums=32),
+    pull("at the end", "d_plain", queue_offset=3),
+    pull("behind the end", "d_plain", queue_offset=10),
+    pull("before the beginning", "d_plain", queue_offset=-1),
+    pull("from a queue that never had a message", "d_unit"),
+    pull("from behind the end of a queue that never had a message", "d_unit", queue_offset=5),
+    pull("from the last queue", "d_plain", 3),
+    pull("from behind the last queue", "d_plain", 4),
+    pull("from a negative queue", "d_plain", -1),
+    pull("from a topic that can only be written", "d_write_only"),
+    pull("from a topic that can only be read", "d_read_only"),
+    pull("from an unknown topic", "d_unknown"),
+    pull("from a topic without queues", "d_none"),
+    pull("from a system topic", "SCHEDULE_TOPIC_XXXX"),
+    pull("from an ordered topic", "d_ordered", 1),
+    pull("without a topic", None),
+    pull("without a group", "d_plain", group=None),
+    pull("without a queue", "d_plain", None),
+    pull("without an offset", "d_plain", 0, None),
+    pull("without a version", "d_plain", subVersion=None),
+    pull("without flags", "d_plain", sysFlag=None),
+    pull("without a number", "d_plain", maxMsgNums=None),
+    pull("without words for time", "d_plain", suspendTimeoutMillis=None),
+    pull("as a new group, which is made", "d_plain", group="d_made_by_pulling"),
+    pull("as a group with a bad letter", "d_plain", group="d made"),
+    pull("as a disabled group", "d_plain", group="d_disabled"),
+    pull("as a tool", "d_plain", group="TOOLS_CONSUMER"),
+    pull("as one of the system", "d_plain", group="CID_RMQ_SYS_MINE"),
+    pull("lite", "d_plain", code=Rq.LITE_PULL_MESSAGE, sysFlag=SUBSCRIPTION | LITE),
+    pull("lite at the end", "d_plain", queue_offset=3, code=Rq.LITE_PULL_MESSAGE, sysFlag=SUBSCRIPTION | LITE),
+    pull("lite of an unknown topic", "d_unknown", code=Rq.LITE_PULL_MESSAGE, sysFlag=SUBSCRIPTION | LITE),
+    pull("lite without saying so", "d_plain", sysFlag=SUBSCRIPTION | LITE),
+    pull("with a filter of classes", "d_plain", sysFlag=SUBSCRIPTION | CLASS_FILTER),
+    pull("with an old filter of classes", "d_plain", expressionType="CLASS"),
+    pull("as a proxy would", "d_ordered", 1, group="d_proxied", requestSource=1, proxyFrowardClientId="proxied@1"),
+    pull("of a logical queue", "d_plain", lo=True),
+    pull("and commit", "d_plain", sysFlag=SUBSCRIPTION | COMMIT, commitOffset=2, group="d_pull_commit"),
+    committed("what was committed", "d_pull_commit", "d_plain"),
+    pull(
+        "and commit what is not there",
+        "d_plain",
+        1,
+        sysFlag=SUBSCRIPTION | COMMIT,
+        commitOffset=77,
+        group="d_pull_commit",
+    ),
+    committed("what is not there is committed too", "d_pull_commit", "d_plain", 1),
+    pull(
+        "and commit a negative offset",
+        "d_plain",
+        2,
+        sysFlag=SUBSCRIPTION | COMMIT,
+        commitOffset=-5,
+        group="d_pull_commit",
+    ),
+    committed("what came of the negative offset", "d_pull_commit", "d_plain", 2),
+    pull("without committing", "d_plain", 3, commitOffset=1, group="d_pull_commit"),
+    committed("nothing was committed", "d_pull_commit", "d_plain", 3, setZeroIfNotFound=False),
+)
+
+TAGS: list[Step] = chapter(
+    "pull by tags",
+    send("A", "d_tags", properties={"TAGS": "A"}),
+    send("B", "d_tags", properties={"TAGS": "B"}),
+    send("no tag", "d_tags"),
+    send("A again", "d_tags", properties={"TAGS": "A"}),
+    send("a tag with the code of AaAa", "d_tags", properties={"TAGS": "AaBB"}),
+    send("the tag AaAa", "d_tags", properties={"TAGS": "AaAa"}),
+    pull("all by star", "d_tags"),
+    pull("all by nothing", "d_tags", subscription=""),
+    pull("all by leaving it out", "d_tags", subscription=None),
+    pull("one tag", "d_tags", subscription="A"),
+    pull("two tags", "d_tags", subscription="A || B"),
+    pull("two tags without spaces", "d_tags", subscription="A||B"),
+    pull("one tag given twice", "d_tags", subscription="A||A"),
+    pull("bars only", "d_tags", subscription="||"),
+    pull("a tag that nobody has", "d_tags", subscription="Z"),
+    pull("a tag that nobody has, from the second on", "d_tags", queue_offset=2, subscription="Z"),
+    pull("a tag whose code another has", "d_tags", subscription="AaAa"),
+    pull("one of each", "d_tags", subscription="A", maxMsgNums=1),
+    pull("tags by name", "d_tags", subscription="B", expressionType="TAG"),
+    pull("an unknown kind of expression", "d_tags", subscription="B", expressionType="REGEX"),
+    pull("an empty kind of expression", "d_tags", subscription="B", expressionType=""),
+    pull("of many tags", "d_multi", subscription="A"),
+    pull("of many tags, whole", "d_multi", subscription="A||B"),
+)
+
+SQL: list[Step] = chapter(
+    "pull by sql",
+    send("red 5", "d_sql", properties={"colour": "red", "size": "5", "TAGS": "A"}),
+    send("blue 15", "d_sql", properties={"colour": "blue", "size": "15"}),
+    send("no colour", "d_sql", properties={"size": "2.5", "price": "-1"}),
+    send("words for size", "d_sql", properties={"colour": "red", "size": "large", "flagged": "true"}),
+    send("quote", "d_sql", properties={"colour": "it's", "name": "abcdef"}),
+    _sql("equal text", "colour = 'red'"),
+    _sql("unequal text", "colour <> 'red'"),
+    _sql("greater", "size > 4"),
+    _sql("greater or equal to a fraction", "size >= 2.5"),
+    _sql("between", "size between 5 and 15"),
+    _sql("not between", "size NOT BETWEEN 5 AND 15"),
+    _sql("in", "colour in ('blue', 'green')"),
+    _sql("not in", "colour not in ('blue', 'green')"),
+    _sql("is null", "colour is null"),
+    _sql("is not null", "colour IS NOT NULL"),
+    _sql("and or", "colour = 'red' and size > 4 or colour is null"),
+    _sql("brackets", "colour = 'red' and (size > 4 or flagged = TRUE)"),
+    _sql("not", "not (colour = 'red')"),
+    _sql("truth", "flagged = true"),
+    _sql("true", "TRUE"),
+    _sql("false", "FALSE"),
+    _sql("by tag", "TAGS = 'A'"),
+    _sql("quoted quote", "colour = 'it''s'"),
+    _sql("contains", "name contains 'bcd'"),
+    _sql("not contains", "name not contains 'bcd'"),
+    _sql("starts with", "name startswith 'abc'"),
+    _sql("ends with", "name endswith 'def'"),
+    _sql("negative number", "price < 0"),
+    _sql("comment", "size > 4 -- and no more"),
+    _sql("long number", "size = 5L"),
+    _sql("two properties", "size = price"),
+    _sql("a property alone", "colour"),
+    _sql("a reserved word for a name", "is = true"),
+    _sql("that is not finished", "size >"),
+    _sql("text compared for order", "colour > 'a'"),
+    _sql("nonsense", "select * from d_sql"),
+    _sql("a bad letter", "size = 5 ; drop"),
+    _sql("without closing quote", "colour = 'red"),
+    _sql("empty", ""),
+    pull("left out", "d_sql", subscription=None, expressionType="SQL92"),
+    pull("behind the end", "d_sql", queue_offset=99, subscription="size > 4", expressionType="SQL92"),
+)
+
+SUBSCRIBED: list[Step] = chapter(
+    "pull as subscribed",
+    pull("by a group that is not there", "d_plain", group="d_absent", sysFlag=0),
+    heartbeat(
+        "subscribe",
+        "pull@1",
+        via="puller",
+        consumers=[
+            consumer(
+                "d_subscribed",
+                [
+                    subscription("d_plain", version=5),
+                    subscription("d_tags", "A||B", version=5),
+                    subscription("d_sql", "size > 4", version=5, kind="SQL92"),
+                    subscription("d_delay", "size >", version=5, kind="SQL92"),
+                ],
+            ),
+            consumer("d_no_broadcast", [subscription("d_plain")], model="BROADCASTING"),
+            consumer("d_forbidden", [subscription("d_plain"), subscription("d_tags")]),
+        ],
+    ),
+    pull("plain", "d_plain", group="d_subscribed", sysFlag=0, subscription=None, via="puller"),
+    pull("plain by the same version", "d_plain", group="d_subscribed", sysFlag=0, subVersion=5, via="puller"),
+    pull("plain by a newer version", "d_plain", group="d_subscribed", sysFlag=0, subVersion=6, via="puller"),
+    pull("by tags", "d_tags", group="d_subscribed", sysFlag=0, subscription=None, via="puller"),
+    pull("by sql", "d_sql", group="d_subscribed", sysFlag=0, subscription=None, via="puller"),
+    pull("by sql of a newer version", "d_sql", group="d_subscribed", sysFlag=0, subVersion=6, via="puller"),
+    pull("by sql that was not finished", "d_delay", group="d_subscribed", sysFlag=0, via="puller"),
+    pull("what it has not subscribed to", "d_single", group="d_subscribed", sysFlag=0, via="puller"),
+    pull("by another connection", "d_plain", group="d_subscribed", sysFlag=0, subscription=None),
+    pull("by broadcast where it is forbidden", "d_plain", group="d_no_broadcast", sysFlag=0, via="puller"),
+    pull("what is forbidden to it", "d_plain", group="d_forbidden", sysFlag=0, via="puller"),
+    pull("what is forbidden, with its own subscription", "d_plain", group="d_forbidden", via="puller"),
+    pull("what is not forbidden to it", "d_tags", group="d_forbidden", sysFlag=0, via="puller"),
+    HangUp(name="leave", via="puller"),
+)
+
+HELD: list[Step] = chapter(
+    "pull and wait",
+    create_topic("a topic to wait for", "d_held", queues=2),
+    begin_pull("wait for the first message", "d_held", via="waiter"),
+    send("the first message", "d_held"),
+    Finish(name="the first message has come", begun="wait for the first message"),
+    begin_pull("wait for a tag", "d_held", queue_offset=1, via="waiter", subscription="A"),
+    send("another tag", "d_held", properties={"TAGS": "B"}),
+    send("this tag", "d_held", properties={"TAGS": "A"}),
+    Finish(name="the tag has come", begun="wait for a tag"),
+    begin_pull("wait for what sql wants", "d_held", 1, via="waiter", subscription="size > 4", expressionType="SQL92"),
+    send("too small", "d_held", 1, properties={"size": "1"}),
+    send("large enough", "d_held", 1, properties={"size": "9"}),
+    Finish(name="what sql wants has come", begun="wait for what sql wants"),
+    begin_pull("wait in vain", "d_held", queue_offset=3, via="waiter", suspendTimeoutMillis=900),
+    Finish(name="nothing has come", begun="wait in vain"),
+    begin_pull("wait behind the end", "d_held", queue_offset=50, via="waiter"),
+    Finish(name="there is no waiting behind the end", begun="wait behind the end"),
+    pull("no time to wait", "d_held", queue_offset=3, sysFlag=SUBSCRIPTION | SUSPEND, suspendTimeoutMillis=0),
+    begin_pull(
+        "wait and commit",
+        "d_held",
+        queue_offset=3,
+        via="waiter",
+        sysFlag=SUBSCRIPTION | SUSPEND | COMMIT,
+        commitOffset=3,
+        suspendTimeoutMillis=900,
+        group="d_held_commit",
+    ),
+    committed("committed before the answer", "d_held_commit", "d_held"),
+    Finish(name="nothing has come to what committed", begun="wait and commit"),
+)
+
+
+def _peek(
+    name: str, topic: str | None, queue_id: int | None = 0, *, group: str | None = "d_committers", **more: Any
+) -> Ask:
+    fields: dict[str, Any] = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "maxMsgNums": 8, **more}
+    return ask(name, Rq.PEEK_MESSAGE, **fields)
+
+
+def _by_queue(outcome: Outcome) -> Outcome:
+    """A look into every queue begins at any of them."""
+    records = (outcome.get("body") or {}).get("records") or []
+    return {**outcome, "body": sorted(records, key=lambda record: (record["queue_id"], record["queue_offset"]))}
+
+
+PEEKS: list[Step] = chapter(
+    "peek",
+    _peek("from where the group is", "d_plain"),
+    _peek("as a group that never committed", "d_plain", group="d_readers"),
+    _peek("one only", "d_plain", group="d_readers", maxMsgNums=1),
+    _peek("none at all", "d_plain", maxMsgNums=0),
+    _peek("when the group is behind the end", "d_plain", 1),
+    _peek("into every queue", "d_ordered", -1, view=_by_queue),
+    _peek("at a queue without messages", "d_unit"),
+    _peek("behind the last queue", "d_plain", 4),
+    _peek("into an unknown topic", "d_unknown"),
+    _peek("into a topic that can only be written", "d_write_only"),
+    _peek("as a disabled group", "d_plain", group="d_disabled"),
+    _peek("as a group with a bad letter", "d_plain", group="d bad"),
+    _peek("as a new group, which is made", "d_plain", 3, group="d_made_by_peeking"),
+    _peek("without a group", "d_plain", group=None),
+    _peek("without a topic", None),
+    _peek("without a queue", "d_plain", None),
+    _peek("without a number", "d_plain", maxMsgNums=None),
+)
