@@ -44,6 +44,8 @@ def _decoder(header_type: type[Header]) -> Callable[[bytes], Command | None]:
 
     def decode_command(header: bytes) -> Command | None:
         try:
+            if not header.isascii():
+                header.decode()  # text in fields that are passed over is not looked at otherwise
             h = decode(header)
         except (msgspec.MsgspecError, RecursionError, UnicodeError):
             return None
