@@ -221,6 +221,7 @@ class CountedReads:
         self.size = file.size
         self.write = file.write
         self.view = file.view
+        self.written_ranges = file.written_ranges
         self.forget = file.forget
         self.clear_from = file.clear_from
         self.sync = file.sync

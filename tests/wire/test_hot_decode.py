@@ -1,3 +1,8 @@
+"""Dedicated decoders step aside for what is unusual."""
+
+from __future__ import annotations
+
+from fusee.wire.hot_decode import HOT_DECODERS, HOT_PREFIX_SIZE
 
 
 def test_header_with_bytes_that_are_no_text_is_left_to_the_general_path() -> None:

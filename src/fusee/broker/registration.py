@@ -153,11 +153,20 @@ class Registration:
         for server in self._servers.values():
             server.announce(topics)
 
-    async def settled(self) -> None:
-        """Wait until everything that was to be told has been tried once."""
+    async def settled(self, patience: float | None = None) -> None:
+        """Wait until everything that was to be told has been tried once, or for so many seconds."""
         tasks = [server.task for server in self._servers.values() if server.task is not None]
-        if tasks:
-            await asyncio.wait(tasks)
+        if not tasks:
+            return
+        enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = None if patience is None else self._timers.call_later(patience, _set, enough)
+        everyone = asyncio.gather(*(asyncio.wait((task,)) for task in tasks))
+        try:
+            await asyncio.wait((enough, everyone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            everyone.cancel()
 
     @property
     def registered(self) -> tuple[str, ...]:
@@ -205,6 +214,11 @@ class Registration:
 
 def _period(config: BrokerConfig) -> float:
     return min(max(config.register_name_server_period, 10_000), 60_000) / 1000
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class _Server:

@@ -87,6 +87,8 @@ _log = logging.getLogger(__name__)
 
 _EXPIRY_INTERVAL: Final = 10.0
 _SAMPLE_INTERVAL: Final = 1.0
+# How long the answer to an administrator waits for name servers; most tools give up after five seconds.
+_REGISTRATION_PATIENCE: Final = 3.0
 
 # Their answers promise a change: it is on disk, and name servers know of it, before they leave.
 _PROMISING: Final = (
@@ -455,7 +457,7 @@ class Broker:
             for save in self._saves.values():
                 await save.settled()
             if self._registration is not None:
-                await self._registration.settled()
+                await self._registration.settled(_REGISTRATION_PATIENCE)
             return answer
 
         return answer_when_saved

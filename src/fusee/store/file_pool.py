@@ -27,6 +27,7 @@ from fusee.errors import StoreCorruptError, StoreError
 from fusee.store.layout import base_offset_of, segment_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from fusee.store.filesystem import File, FileSystem
@@ -80,6 +81,10 @@ class PooledFile:
     def view(self) -> memoryview:
         """The whole file, mapped; valid also when the pool closes it."""
         return self.open().view()
+
+    def written_ranges(self, start: int) -> Sequence[tuple[int, int]]:
+        """The parts from here on that were ever written."""
+        return self.open().written_ranges(start)
 
     def forget(self, start: int, size: int) -> None:
         """Let go of the memory by which this part was read."""

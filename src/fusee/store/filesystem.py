@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from fusee.errors import StoreCorruptError, StoreError, StoreFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 _CLEAR_SIZE: Final = 1 << 20
@@ -65,6 +65,9 @@ class File(Protocol):
 
     def view(self) -> memoryview:
         """The whole file, read-only; always what was last written."""
+
+    def written_ranges(self, start: int) -> Sequence[tuple[int, int]]:
+        """The parts from here on that were ever written, or may have been; what lies between them reads as zeros."""
 
     def forget(self, start: int, size: int) -> None:
         """Let go of the memory by which this part was read; it stays in the machine's cache, and readable."""
@@ -185,6 +188,12 @@ class _OsFile:
             self._mapped = mapped
             self._view = memoryview(mapped)
         return self._view
+
+    def written_ranges(self, start: int) -> Sequence[tuple[int, int]]:
+        try:
+            return list(_written_ranges(self._open_descriptor().number, start, self.size))
+        except OSError as error:
+            raise store_error(error, self.path, 0) from error
 
     def forget(self, start: int, size: int) -> None:
         mapped = self._mapped

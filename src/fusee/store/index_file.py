@@ -48,7 +48,7 @@ from fusee.errors import StoreCorruptError, StoreError
 from fusee.store.layout import INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -114,6 +114,9 @@ class _TrackedFile:
 
     def view(self) -> memoryview:
         return self._inner.view()
+
+    def written_ranges(self, start: int) -> Sequence[tuple[int, int]]:
+        return self._inner.written_ranges(start)
 
     def forget(self, start: int, size: int) -> None:
         self._inner.forget(start, size)

@@ -165,34 +165,42 @@ class LogWalker:
             if base + self._log.segment_size <= log_offset:
                 continue
             view = file.view()
-            position = max(log_offset + 1 - base, 0)
-            while position < len(view):
-                piece = bytes(view[position : position + _SEARCH_STEP + 8])
-                found = min((at for magic in _MAGICS if (at := piece.find(magic)) >= 0), default=-1)
-                if found < 0:
-                    position += _SEARCH_STEP
-                    continue
-                start = position + found - 4
-                if start >= 0:
-                    try:
-                        _, timestamp_ms = self._verify(view, start, base)
-                        return RecordFound(base + start, timestamp_ms)
-                    except RecordError:
-                        pass
-                position += found + 1
+            # A segment is mostly a hole when it is new: reading through it would take seconds.
+            for position, end in file.written_ranges(max(log_offset + 1 - base, 0)):
+                found = self._find_record_in(view, base, position, end)
+                if found is not None:
+                    return found
+        return None
+
+    def _find_record_in(self, view: memoryview, base: int, position: int, end: int) -> RecordFound | None:
+        while position < end:
+            piece = bytes(view[position : min(position + _SEARCH_STEP, end) + 8])
+            found = min((at for magic in _MAGICS if (at := piece.find(magic)) >= 0), default=-1)
+            if found < 0:
+                position += _SEARCH_STEP
+                continue
+            start = position + found - 4
+            if start >= 0:
+                try:
+                    _, timestamp_ms = self._verify(view, start, base)
+                    return RecordFound(base + start, timestamp_ms)
+                except RecordError:
+                    pass
+            position += found + 1
         return None
 
     def extent_behind(self, log_offset: int) -> int:
         """How many bytes behind this offset hold something."""
         for base, file in reversed(self._segments):
             view = file.view()
-            end = len(view)
-            while base + end > log_offset and end > 0:
-                start = max(end - _SEARCH_STEP, log_offset - base, 0)
-                left = bytes(view[start:end]).rstrip(b"\0")
-                if left:
-                    return base + start + len(left) - log_offset
-                end = start
+            for first, last in reversed(file.written_ranges(max(log_offset - base, 0))):
+                end = last
+                while end > first:
+                    start = max(end - _SEARCH_STEP, first)
+                    left = bytes(view[start:end]).rstrip(b"\0")
+                    if left:
+                        return base + start + len(left) - log_offset
+                    end = start
         return 0
 
     def _verify(self, view: memoryview, position: int, base: int) -> tuple[int, int]:

@@ -39,7 +39,7 @@ from fusee.errors import StoreError
 from fusee.store.filesystem import Space, store_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from fusee.clock import Clock
@@ -205,6 +205,10 @@ class _SimulatedFile:
     def view(self) -> memoryview:
         self._check_open()
         return memoryview(self._node.data).toreadonly()
+
+    def written_ranges(self, start: int) -> Sequence[tuple[int, int]]:
+        self._check_open()
+        return [(start, self.size)] if start < self.size else []
 
     def forget(self, start: int, size: int) -> None:
         self._check_open()

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from fusee.broker.send_checks import FAQ
-from fusee.errors import FilterError
+from fusee.errors import FilterError, StoreError
 from fusee.filter import Subscription, parse_subscription
 from fusee.message.flags import PullSysFlag
 from fusee.message.topics import RETRY_PREFIX, SYSTEM_GROUP_PREFIX
@@ -250,6 +250,14 @@ class _Pull:
 
     def again(self, last: bool) -> bool:
         """Try once more, and answer when there is something or this is the last time."""
+        try:
+            return self._again(last)
+        except StoreError as error:
+            # Told to the one who asked: whoever woke this pull has others to wake.
+            self._link.send(self._command.reply(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}"))
+            return True
+
+    def _again(self, last: bool) -> bool:
         if last:
             result = self._get(self._header.queue_offset)
         else:

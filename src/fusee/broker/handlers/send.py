@@ -313,7 +313,8 @@ class SendHandlers:
             )
         properties = header.properties.encode() if header.properties else b""
         body_size_max = self._writer.store.config.max_message_size
-        is_unusual = header.sys_flag & SysFlag.TRANSACTION_MASK or number_of(find_property(properties, _DELAY)) != 0
+        level = number_of(find_property(properties, _DELAY))
+        is_unusual = header.sys_flag & SysFlag.TRANSACTION_MASK or level is None or level > 0
         if is_unusual or len(command.body) > body_size_max:
             return self._with_region(self._illegal(command))
         queue_id = header.queue_id
