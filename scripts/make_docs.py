@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
@@ -13,10 +14,17 @@ from fusee.wire.fields import Header, Int32, Int64, RpcHeader, TopicHeader
 from fusee.wire.protocol_table import TABLE, Body, BodyKind, Entry, Node, Status, entries_of
 from fusee.wire.response_table import RESPONSES
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.interop.clients.matrix import CLIENTS, FEATURES
+from tests.interop.differential.differences import DIFFERENCES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
+
+CLIENT_MATRIX = ROOT / "docs" / "client_matrix.json"
 
 MARKS = {Status.SERVED: "**served**", Status.PLANNED: "planned", Status.NOT_SERVED: "-"}
 
@@ -134,6 +142,56 @@ def response_section() -> list[str]:
     return ["## Response codes", "", *table(("code", "name", "meaning"), rows)]
 
 
+def clients_section() -> list[str]:
+    """Which features work with which client, as the last run of the client matrix found it."""
+    if not CLIENT_MATRIX.exists():
+        return []
+    cells = json.loads(CLIENT_MATRIX.read_text(encoding="utf-8"))["cells"]
+    outcomes = {(cell["client"], cell["feature"]): cell for cell in cells}
+    notes: list[str] = []
+
+    def mark(client: str, feature: str) -> str:
+        cell = outcomes.get((client, feature))
+        if cell is None:
+            return ""
+        if cell["outcome"] == "passed":
+            return "yes"
+        if cell["reason"] not in notes:
+            notes.append(cell["reason"])
+        name = "n/a" if cell["outcome"] == "absent" else f"**{cell['outcome']}**"
+        return f"{name} ({notes.index(cell['reason']) + 1})"
+
+    rows = [(title, *(mark(client, feature) for client in CLIENTS)) for feature, title in FEATURES.items()]
+    lines = [
+        "## Clients",
+        "",
+        "Real clients against Fusee's name server and broker, every cell a scenario of `make interop`, which prints",
+        "this table (tests/interop/test_client_matrix.py). Clients: "
+        + "; ".join(f"{name}: {meaning}" for name, meaning in CLIENTS.items())
+        + ".",
+        "",
+        *table(("feature", *CLIENTS), rows),
+    ]
+    if notes:
+        lines += ["n/a: the client does not offer it.", ""]
+        lines += [f"{number}. {note}." for number, note in enumerate(notes, 1)] + [""]
+    return lines
+
+
+def differences_section() -> list[str]:
+    """Where the broker answers otherwise than the reference, as the differential test knows it."""
+    rows = [(difference.reason, str(len(difference.steps)), difference.steps[0]) for difference in DIFFERENCES]
+    return [
+        "## Differences",
+        "",
+        "One script of requests goes to Apache RocketMQ 5.5.0 and to Fusee, and the answers are compared after times,",
+        "addresses and ids are masked (tests/interop/differential). These differences remain, each for its reason; the",
+        "test fails for any other one, and for one of these that is gone.",
+        "",
+        *table(("why", "steps", "for example"), rows),
+    ]
+
+
 def compatibility() -> str:
     """docs/compatibility.md."""
     reserved = [entry for entry in TABLE.values() if not entry.nodes]
@@ -145,7 +203,8 @@ def compatibility() -> str:
         counts.append((link, str(len(entries)), str(served), str(len(entries) - served)))
     served = sum(entry.status is Status.SERVED for entry in TABLE.values())
     lines = [
-        "<!-- Made by `make docs` from src/fusee/wire/protocol_table.py: edit there. -->",
+        "<!-- Made by `make docs` from src/fusee/wire/protocol_table.py, tests/interop/differential/differences.py and",
+        "docs/client_matrix.json: edit there. -->",
         "",
         "# Compatibility with Apache RocketMQ 5.5.0",
         "",
@@ -155,6 +214,8 @@ def compatibility() -> str:
         "",
         *table(("node", "requests", "served", "planned"), counts),
     ]
+    lines += clients_section()
+    lines += differences_section()
     for node in Node:
         lines += node_section(node)
     lines += reserved_section(reserved)

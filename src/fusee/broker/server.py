@@ -68,7 +68,7 @@ from fusee.transport.router import Router
 from fusee.transport.server import Server, ServerSettings
 from fusee.transport.tcp import TcpNetwork, server_tls
 from fusee.wire.bodies.topic import TopicConfig
-from fusee.wire.codes import RequestCode
+from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.framing import FrameLimits
 
 if TYPE_CHECKING:
@@ -454,8 +454,11 @@ class Broker:
     def _after_saving(self, handler: Handler) -> Handler:
         async def answer_when_saved(command: Command, link: Link) -> Any:
             answer = handler(command, link)
-            for save in self._saves.values():
+            for name, save in self._saves.items():
                 await save.settled()
+                if save.failure is not None:
+                    remark = f"{name} changed, but not saved yet: a restart now would undo it. {save.failure}"
+                    return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
             if self._registration is not None:
                 await self._registration.settled(_REGISTRATION_PATIENCE)
             return answer

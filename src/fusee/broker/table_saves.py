@@ -45,6 +45,8 @@ class TableSaves:
         self._worker = worker
         self._timers = timers
         self._is_running = False
+        self.failure: Exception | None = None
+        """Why the last save has failed; None when it has not."""
         self._is_stopped = False
         self._retry: TimerHandle | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -79,11 +81,13 @@ class TableSaves:
         return waiter
 
     def _done(self, _: None) -> None:
+        self.failure = None
         self._end()
         if self._saves_at_once and self._table.is_dirty:
             self.begin()
 
     def _failed(self, error: Exception) -> None:
+        self.failure = error
         _log.error("%s could not be saved, and will be tried again in %g s: %s", self._name, _RETRY_DELAY, error)
         self._end()
         if self._retry is None and not self._is_stopped:
