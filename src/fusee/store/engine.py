@@ -252,7 +252,7 @@ class MessageStore:
             if sys_flag & _INNER_BATCH:
                 count, properties = _with_inner_base(properties, queue_offset)
         # Zero bytes in properties look like a tear to recovery: a checksum says that they belong there.
-        seals = self._seals or b"\0" in properties
+        seals = self._seals or 0 in properties
         if seals:
             properties = with_crc_tail(properties)
         topic = self._topics.get(record.topic)

@@ -22,7 +22,7 @@ from fusee.filter import TAG, parse_subscription
 from fusee.message.topics import retry_topic
 from fusee.wire.bodies.group import Connection, ConsumerConnection, ProducerConnection, ProducerInfo
 from fusee.wire.bodies.group import ProducerTable as ProducerTableBody
-from fusee.wire.bodies.heartbeat import CheckClientRequest, ConsumerIds, HeartbeatData
+from fusee.wire.bodies.heartbeat import CheckClientRequest, ConsumerIds, HeartbeatData, decode_heartbeat
 from fusee.wire.bodies.locks import LockBatchRequest, LockBatchResponse
 from fusee.wire.bodies.topic import PERM_READ, PERM_WRITE, UNIT_SUBSCRIPTION_FLAG
 from fusee.wire.codes import RequestCode, ResponseCode
@@ -189,7 +189,7 @@ class ClientHandlers:
         return all(member.is_registered for member in beat.members)
 
     def _read_heartbeat(self, request: Command, link: Link, form: bytes) -> Command | bytes:
-        data = decode_json(request.body, HeartbeatData)
+        data = decode_heartbeat(request.body)
         _check_heartbeat(data)
         now_ms = self._clock.time_ms()
         fingerprint = data.heartbeat_fingerprint

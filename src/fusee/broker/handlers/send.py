@@ -128,7 +128,10 @@ class SendHandlers:
         }
 
     def send_v1(self, command: Command, link: Link) -> Command | None:
-        return self._send(command, command.read(SendMessageV1), link)
+        header = command.read(SendMessageV1)
+        if header.batch and command.all_fields().get("batch", "").lower() != "true":
+            header.batch = False  # the C++ client says 1, which is not true to the reference
+        return self._send(command, header, link)
 
     def send_v2(self, command: Command, link: Link) -> Command | None:
         header = command.fields

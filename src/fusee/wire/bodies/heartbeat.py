@@ -5,11 +5,26 @@ Fields are declared in the alphabetical order of their wire names: the order in 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
+from fusee.errors import ProtocolError
 from fusee.wire.fields import Int32, Int64
+from fusee.wire.lenient_json import decode_json, dumps_fastjson, loads
+
+_POSITIONS: Final = {
+    "consumeFromWhere": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+    "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
+    "messageModel": ("BROADCASTING", "CLUSTERING", "LITE_SELECTIVE"),
+}
 
 
 class SubscriptionData(msgspec.Struct, rename="camel", kw_only=True):
@@ -49,6 +64,26 @@ class HeartbeatData(msgspec.Struct, rename="camel", kw_only=True):
     heartbeat_fingerprint: Int32 = 0
     producer_data_set: list[ProducerData] = []
     without_sub: bool = False
+
+
+def decode_heartbeat(body: bytes) -> HeartbeatData:
+    """The heartbeat in this body. Raises ProtocolError when it is none.
+
+    The C++ client writes Java's enumerations as their positions.
+    """
+    try:
+        return decode_json(body, HeartbeatData)
+    except ProtocolError:
+        document = loads(body)
+        consumers = document.get("consumerDataSet") if isinstance(document, dict) else None
+        if not isinstance(consumers, list):
+            raise
+        for consumer in consumers:
+            for field, names in _POSITIONS.items() if isinstance(consumer, dict) else ():
+                position = consumer.get(field)
+                if type(position) is int and 0 <= position < len(names):
+                    consumer[field] = names[position]
+        return decode_json(dumps_fastjson(document), HeartbeatData)
 
 
 class CheckClientRequest(msgspec.Struct, rename="camel", kw_only=True):
