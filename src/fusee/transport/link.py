@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 _WORDS: Final = Struct(">iI")
 
+# Slices of a mapped file go out from where they lie, unless they are many: handing over each costs more than a copy.
+_SEPARATE_PARTS_MAX: Final = 12
+
 # Peers newer than 5.3.1 understand GO_AWAY; older ones must never get it.
 GO_AWAY_VERSION_MIN = 476
 
@@ -336,7 +339,7 @@ class Link(asyncio.Protocol):
             return
         if len(out) == 1 and type(out[0]) is bytes:
             transport.write(out[0])
-        elif memoryview in map(type, out):
+        elif len(out) <= _SEPARATE_PARTS_MAX and memoryview in map(type, out):
             transport.writelines(out)  # slices of a mapped file go out from where they lie
         else:
             transport.write(b"".join(out))

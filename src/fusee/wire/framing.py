@@ -97,17 +97,43 @@ class FrameDecoder:
         return self._feed(data)
 
     def _feed(self, data: bytes) -> list[Command]:
-        if self._tail:
-            self._tail += data
-            if len(self._tail) < self._need:
-                return []
-            data = bytes(self._tail)
-            self._tail.clear()
         commands: list[Command] = []
         if self.failure is not None:
             return commands
-        size = len(data)
         position = 0
+        if self._tail:
+            position = self._complete(data)
+            if position < 0:
+                return commands
+            if self._tail:
+                frame = bytes(self._tail)
+                self._tail.clear()
+                self._scan(frame, 0, commands)
+        if self.failure is None:
+            self._scan(data, position, commands)
+        return commands
+
+    def _complete(self, data: bytes) -> int:
+        """Add to the frame that was begun what it lacks, and no more: the rest is read where it lies.
+
+        Gives where the rest begins, or -1 when the frame is still not whole.
+        """
+        tail = self._tail
+        position = 0
+        while True:
+            missing = self._need - len(tail)
+            tail += data[position : position + missing]
+            position += missing
+            if position > len(data):
+                return -1
+            (length,) = _LENGTH.unpack_from(tail)
+            if not 4 <= length <= self._limits.frame_size_max or len(tail) >= length + 4:
+                return position  # whole, or wrong: `_scan` says which
+            self._need = length + 4
+
+    def _scan(self, data: bytes, position: int, commands: list[Command]) -> None:
+        """Take every whole frame from here on, and keep the beginning of the next."""
+        size = len(data)
         limits = self._limits
         frame_max = limits.frame_size_max
         header_max = limits.header_size_max
@@ -151,11 +177,10 @@ class FrameDecoder:
                         self._refuse(length, 0)
         except ProtocolError as failure:
             self.failure = failure
-            return commands
+            return
         if position < size:
             self._tail += data[position:] if position else data
             self._need = need
-        return commands
 
     def _refuse(self, length: int, word: int) -> NoReturn:
         limits = self._limits

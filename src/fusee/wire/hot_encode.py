@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fusee.wire.headers.send import SendMessageV2
 
 _WORDS: Final = Struct(">iI")
+_OFFSET: Final = Struct(">q")
 _quote = msgspec.json.Encoder().encode
 
 _TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % PROTOCOL_VERSION
@@ -190,10 +191,11 @@ def send_response(
 class SendAnswers:
     """The answers of one broker to sends: what is the same in all of them is formatted once."""
 
-    __slots__ = ("_format", "_host")
+    __slots__ = ("_format", "_host", "_packed_host")
 
     def __init__(self, store_host: bytes, region_id: str, trace_on: bool) -> None:
         """`store_host` is the packed address that offset ids begin with."""
+        self._packed_host = store_host
         self._host = store_host.hex().upper().encode()
         self._format = (
             b'{"code":0,"extFields":{"queueId":"%%d","transactionId":%%b,"msgId":"%%b","TRACE_ON":"%b","MSG_REGION":%b,'
@@ -217,12 +219,12 @@ class SendAnswers:
         self, opaque: int, log_offsets: Sequence[int], queue_id: int, queue_offset: int, unique_id: bytes
     ) -> bytes:
         """The answer to a batch: the ids of all, joined; without a unique id of the batch it tells none."""
-        host = self._host
+        host, pack = self._packed_host, _OFFSET.pack
         layout = self._format if unique_id else self._format.replace(b'"transactionId":%b,', b"%b")
         header = layout % (
             queue_id,
             _quote(unique_id.decode("utf-8", "replace")) if unique_id else b"",
-            b",".join([b"%b%016X" % (host, log_offset) for log_offset in log_offsets]),
+            b"".join([host + pack(log_offset) for log_offset in log_offsets]).hex(",", len(host) + 8).upper().encode(),
             queue_offset,
             opaque,
         )

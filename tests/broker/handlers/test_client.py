@@ -22,6 +22,7 @@ from fusee.wire.bodies.heartbeat import (
     HeartbeatData,
     ProducerData,
     SubscriptionData,
+    decode_heartbeat,
 )
 from fusee.wire.bodies.locks import LockBatchRequest, LockBatchResponse
 from fusee.wire.bodies.queue_ref import QueueRef
@@ -159,11 +160,11 @@ def test_heartbeat_when_identical_renews_without_reading(monkeypatch: pytest.Mon
     async def scene(world: ClientWorld) -> None:
         read: list[bytes] = []
 
-        def counted(body: bytes, kind: type[Any]) -> Any:
+        def counted(body: bytes) -> HeartbeatData:
             read.append(body)
-            return decode_json(body, kind)
+            return decode_heartbeat(body)
 
-        monkeypatch.setattr(client_module, "decode_json", counted)
+        monkeypatch.setattr(client_module, "decode_heartbeat", counted)
         terminal = world.terminal("10.0.0.2")
         # Java writes its sets in any order.
         forms = [heartbeat("c1", consumer("g"), producers=order) for order in (("p", "q"), ("q", "p"))]
@@ -186,11 +187,11 @@ def test_heartbeat_when_identical_but_long_is_recognised_too(monkeypatch: pytest
     async def scene(world: ClientWorld) -> None:
         read: list[bytes] = []
 
-        def counted(body: bytes, kind: type[Any]) -> Any:
+        def counted(body: bytes) -> HeartbeatData:
             read.append(body)
-            return decode_json(body, kind)
+            return decode_heartbeat(body)
 
-        monkeypatch.setattr(client_module, "decode_json", counted)
+        monkeypatch.setattr(client_module, "decode_heartbeat", counted)
         terminal = world.terminal("10.0.0.2")
         body = heartbeat("c1", consumer("g", *(f"topic-{n}" for n in range(100))))
         assert len(body) > 1024
