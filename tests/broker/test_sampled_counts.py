@@ -136,7 +136,7 @@ class Plain:
         return Window(total, total / (ended - began), total / times if times else 0.0)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.floats(9.5, 14)), max_size=40))
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.floats(9.6, 14)), max_size=40))
 def test_windows_are_those_of_a_sample_of_every_account_at_every_step(steps: list[tuple[int, int, float]]) -> None:
     counts, plain, now = SampledCounts(), Plain(), 0.0
     for additions, value, seconds in steps:

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 _WORDS: Final = Struct(">iI")
 
 # Slices of a mapped file go out from where they lie, unless they are many: handing over each costs more than a copy.
+# Of very many there is no copy either: whoever asks for so much at once may never read it.
 _SEPARATE_PARTS_MAX: Final = 12
+_JOINED_PARTS_MAX: Final = 400
 
 # Peers newer than 5.3.1 understand GO_AWAY; older ones must never get it.
 GO_AWAY_VERSION_MIN = 476
@@ -339,7 +341,7 @@ class Link(asyncio.Protocol):
             return
         if len(out) == 1 and type(out[0]) is bytes:
             transport.write(out[0])
-        elif len(out) <= _SEPARATE_PARTS_MAX and memoryview in map(type, out):
+        elif not _SEPARATE_PARTS_MAX < len(out) < _JOINED_PARTS_MAX and memoryview in map(type, out):
             transport.writelines(out)  # slices of a mapped file go out from where they lie
         else:
             transport.write(b"".join(out))
