@@ -75,8 +75,8 @@ class BrokerConfig:
     fast_listen_port: int = -1
     """Second port for sends, so that pulls never stand before them: -1 is listenPort - 2, 0 any free one."""
 
-    ha_listen_port: int = 10912
-    """Port that slaves connect to."""
+    ha_listen_port: int = -1
+    """Port that slaves connect to: -1 is listenPort + 1, 0 any free one."""
 
     broker_ip1: str = ""
     """Address told to clients; empty takes the address of this machine that a route outwards would use."""
@@ -263,8 +263,8 @@ class BrokerConfig:
     """Whether the retry topics of POP consumption go with their topic."""
 
     def __post_init__(self) -> None:
-        for name in ("listen_port", "ha_listen_port"):
-            if not 0 <= getattr(self, name) <= 65_535:
+        for name in ("listen_port", "ha_listen_port", "fast_listen_port"):
+            if not (0 if name == "listen_port" else -1) <= getattr(self, name) <= 65_535:
                 raise ConfigError(f"{camel(name)}={getattr(self, name)}: a port is between 0 and 65535")
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole={self.broker_role}: write one of {', '.join(ROLES)}")
@@ -277,7 +277,7 @@ class BrokerConfig:
             raise ConfigError(f"tlsServerMode={self.tls_server_mode}: write disabled, permissive or enforcing")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if type(value) is int and value < 0 and field.name != "fast_listen_port":
+            if type(value) is int and value < 0 and field.name not in ("fast_listen_port", "ha_listen_port"):
                 raise ConfigError(f"{spelled(field.name)}={value}: must not be negative")
 
     @property

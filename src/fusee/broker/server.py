@@ -56,6 +56,7 @@ from fusee.clock import Clock, SystemClock, Timers
 from fusee.errors import StoreError
 from fusee.message.hosts import pack_host, pack_ip
 from fusee.message.ids import UniqueIds
+from fusee.replication import Primary
 from fusee.service import Periodic
 from fusee.store.config import FlushDiskType, StoreConfig
 from fusee.store.dispatch_batch import DispatchBatch
@@ -132,6 +133,8 @@ class Broker:
         self._running: list[Any] = []
         self._registration: Registration | None = None
         self._client: Client | None = None
+        self.primary: Primary | None = None
+        """Sends the log to slaves, on a master that has been started."""
         self._is_stopped = False
         self.address = ""
         """`host:port` that clients are told."""
@@ -203,8 +206,9 @@ class Broker:
         if fast_port < 0:
             fast_port = port - 2 if config.listen_port else 0
         await self._servers[1].start(config.bind_address, fast_port)
+        ha_port = await self._listen_for_slaves(timers, port)
         self._start_jobs(timers)
-        await self._register(timers, ip)
+        await self._register(timers, ip, ha_port)
 
     def _make_tables(self) -> None:
         config, clock, files = self.config, self._clock, self._files
@@ -494,7 +498,22 @@ class Broker:
             self.transactions.start(unclean=unclean)
             self._running.append(self.transactions)
 
-    async def _register(self, timers: Timers, ip: str) -> None:
+    async def _listen_for_slaves(self, timers: Timers, port: int) -> int:
+        """Open the door for slaves; its port. A slave has none."""
+        config = self.config
+        ha_port = config.ha_listen_port
+        if ha_port < 0:
+            ha_port = port + 1 if config.listen_port else 0
+        if config.is_master:
+            # Plain always: the stream has no TLS in the reference.
+            network = self._network or TcpNetwork()
+            primary = Primary(store=self.store, network=network, clock=self._clock, timers=timers)
+            _, ha_port = parse_address(await primary.start(config.bind_address, ha_port))
+            self.primary = primary
+            self._running.append(primary)
+        return ha_port
+
+    async def _register(self, timers: Timers, ip: str, ha_port: int) -> None:
         assert self._client is not None
         self._registration = Registration(
             config=self.config,
@@ -502,7 +521,7 @@ class Broker:
             client=self._client,
             timers=timers,
             address=self.address,
-            ha_address=f"{self.config.broker_ip2 or ip}:{self.config.ha_listen_port}",
+            ha_address=f"{self.config.broker_ip2 or ip}:{ha_port}",
         )
         await self._registration.start()
 
@@ -560,6 +579,8 @@ class Broker:
             holds.wake(topic, queue_id)
 
     def _written(self, count: int, seconds: float) -> None:
+        if self.primary is not None:
+            self.primary.written()
         self.statistics.put_latency(count, seconds * 1000)
 
     def _store_failed(self, error: StoreFailedError) -> None:
