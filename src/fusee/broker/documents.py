@@ -242,3 +242,37 @@ def _block(first: str, parts: list[str], last: str, depth: int) -> str:
     indent = "\n" + "\t" * depth
     inner = indent + "\t"
     return f"{first}{inner}{(',' + inner).join(parts)}{indent}{last}"
+
+
+class DocumentTable:
+    """A table that is one document, with a version: how it is saved."""
+
+    _document: TableDocument[Any]
+    _version: DataVersion
+
+    @property
+    def version(self) -> DataVersion:
+        """How new the table is."""
+        return self._version
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there are changes that are not saved."""
+        return self._document.is_dirty
+
+    def begin_save(self) -> Callable[[], None] | None:
+        """The job that saves, for a worker thread; None when nothing changed or one is under way."""
+        return self._document.begin(self._version)
+
+    def save(self) -> None:
+        """Save what changed and return when it is on disk. Raises StoreFullError, StoreBusyError or StoreError."""
+        self._document.save(self._version)
+
+    @property
+    def on_dirty(self) -> Callable[[], object] | None:
+        """Called when something changed and all was saved or being saved before."""
+        return self._document.on_dirty
+
+    @on_dirty.setter
+    def on_dirty(self, listener: Callable[[], object] | None) -> None:
+        self._document.on_dirty = listener

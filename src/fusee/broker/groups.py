@@ -19,14 +19,21 @@ import msgspec
 
 from fusee.broker.attributes import GROUP_ATTRIBUTES, altered
 from fusee.broker.config import spelled
-from fusee.broker.documents import SUBSCRIPTION_GROUPS, TableDocument, TableFullError, next_version, pretty
+from fusee.broker.documents import (
+    SUBSCRIPTION_GROUPS,
+    DocumentTable,
+    TableDocument,
+    TableFullError,
+    next_version,
+    pretty,
+)
 from fusee.errors import MessageError
 from fusee.message.topics import TOOLS_CONSUMER_GROUP, TRANSACTION_GROUP, is_system_group, validate_group
 from fusee.wire.bodies.group import SubscriptionGroupConfig, SubscriptionGroupTable
 from fusee.wire.bodies.topic import PERM_READ, DataVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from fusee.broker.config import BrokerConfig
@@ -55,7 +62,7 @@ def _text(value: SubscriptionGroupConfig | dict[str, int]) -> str:
     return pretty(value, 2)
 
 
-class GroupTable:
+class GroupTable(DocumentTable):
     """All consumer groups of one broker. `folder` is the store's config/; `config` may be replaced while it runs."""
 
     def __init__(self, *, config: BrokerConfig, folder: Path, files: FileSystem, clock: Clock) -> None:
@@ -93,33 +100,7 @@ class GroupTable:
             self._document.loaded(_FORBIDDEN, name, topics)
         self._version = document.data_version
 
-    @property
-    def is_dirty(self) -> bool:
-        """Whether there are changes that are not saved."""
-        return self._document.is_dirty
-
-    def begin_save(self) -> Callable[[], None] | None:
-        """The job that saves, for a worker thread; None when nothing changed or one is under way."""
-        return self._document.begin(self._version)
-
-    def save(self) -> None:
-        """Save what changed and return when it is on disk. Raises StoreFullError, StoreBusyError or StoreError."""
-        self._document.save(self._version)
-
-    @property
-    def on_dirty(self) -> Callable[[], object] | None:
-        """Called when something changed and all was saved or being saved before."""
-        return self._document.on_dirty
-
-    @on_dirty.setter
-    def on_dirty(self, listener: Callable[[], object] | None) -> None:
-        self._document.on_dirty = listener
-
     # Reading
-
-    @property
-    def version(self) -> DataVersion:
-        return self._version
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """The group, or None."""

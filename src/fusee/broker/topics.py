@@ -20,7 +20,7 @@ import msgspec
 
 from fusee.broker.attributes import TOPIC_ATTRIBUTES, altered
 from fusee.broker.config import spelled
-from fusee.broker.documents import TOPICS, TableDocument, TableFullError, next_version, pretty
+from fusee.broker.documents import TOPICS, DocumentTable, TableDocument, TableFullError, next_version, pretty
 from fusee.message import topics as names
 from fusee.wire.bodies.topic import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 
@@ -81,7 +81,7 @@ def _topic(name: str, queues: int = 1, perm: int = _READ_WRITE) -> TopicConfig:
     return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
 
 
-class TopicTable:
+class TopicTable(DocumentTable):
     """All topics of one broker. `folder` is the store's config/; `config` may be replaced while it runs."""
 
     def __init__(self, *, config: BrokerConfig, folder: Path, files: FileSystem, clock: Clock) -> None:
@@ -115,33 +115,7 @@ class TopicTable:
             self._document.loaded(_TABLE, name, topic)
         self._version = document.data_version or self._version
 
-    @property
-    def is_dirty(self) -> bool:
-        """Whether there are changes that are not saved."""
-        return self._document.is_dirty
-
-    def begin_save(self) -> Callable[[], None] | None:
-        """The job that saves, for a worker thread; None when nothing changed or one is under way."""
-        return self._document.begin(self._version)
-
-    def save(self) -> None:
-        """Save what changed and return when it is on disk. Raises StoreFullError, StoreBusyError or StoreError."""
-        self._document.save(self._version)
-
-    @property
-    def on_dirty(self) -> Callable[[], object] | None:
-        """Called when something changed and all was saved or being saved before."""
-        return self._document.on_dirty
-
-    @on_dirty.setter
-    def on_dirty(self, listener: Callable[[], object] | None) -> None:
-        self._document.on_dirty = listener
-
     # Reading
-
-    @property
-    def version(self) -> DataVersion:
-        return self._version
 
     def get(self, topic: str) -> TopicConfig | None:
         """The topic, or None."""
