@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fusee.broker.delay import level_count, schedule_record
 from fusee.broker.delay_progress import DelayOffsets, delivered_record, skip_delivered
+from fusee.errors import StoreError
 from fusee.message.properties import decode_properties, encode_properties, find_property
 from fusee.message.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from fusee.store.engine import MessageStore
@@ -217,7 +218,7 @@ def test_delivery_when_disk_is_full_is_tried_again_until_it_is_not(world: LogWor
     for _ in range(200):  # the segment has room left; fill it so that the next one is needed
         try:
             world.writer.put(message(b"f" * 2000, "filler"))
-        except Exception:  # noqa: BLE001 - full, as wanted
+        except StoreError:  # full, as wanted
             break
         world.run(0.001)
     world.run(2.0)

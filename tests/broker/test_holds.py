@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fusee.broker.holds as holds_module
 from fusee.broker.holds import Holds
 from fusee.clock import ManualClock
 from fusee.transport.link import Link
@@ -73,6 +75,16 @@ def test_queue_is_awaited_while_somebody_waits_for_it() -> None:
     assert not desk.holds.is_awaited("t", 1)
     desk.holds.wake("t", 0)
     assert not desk.holds.is_awaited("t", 0)
+
+
+def test_connection_that_holds_too_many_pulls_is_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holds_module, "HOLDS_PER_LINK_MAX", 2)
+    desk = Desk()
+    link = desk.link()
+    held = [desk.hold(Attempts(), link=link) for _ in range(2)]
+    over, other = desk.hold(Attempts(), link=link), desk.hold(Attempts())
+    assert [pull.tries for pull in (*held, over, other)] == [[], [], [True], []]
+    assert len(desk.holds) == 3
 
 
 def test_deadline_is_kept_to_a_tenth_of_a_second() -> None:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.broker_frames import ask, send_frames
-from tests.interop.clients.servers import FuseeBroker
 from tests.interop.harness.processes import eventually
-from tests.interop.harness.servers import FuseeNameServer, JavaBroker
+from tests.interop.harness.servers import FuseeBroker, FuseeNameServer, JavaBroker
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _LOOK_INTERVAL: Final = 0.1
 
+HOLDS_PER_LINK_MAX: Final = 20_000
+"""Pulls that one connection may have held; more are answered at once, so that none takes the share of all."""
+
 
 class Hold:
     """One pull that waits. `attempt(last)` tries it again: True when it was answered; with `last` it always is."""
@@ -74,7 +77,7 @@ class Holds:
 
     def add(self, topic: str, queue_id: int, link: Link, seconds: float, attempt: Callable[[bool], bool]) -> None:
         """Keep a pull for so long."""
-        if self._is_stopped:
+        if self._is_stopped or len(self._by_link.get(link, ())) >= HOLDS_PER_LINK_MAX:
             attempt(True)
             return
         key = (topic, queue_id)

@@ -28,6 +28,11 @@ def with_property(raw: bytes, name: bytes, value: bytes | str | int) -> bytes:
     return join_properties(remove_property(raw, name), b"%b\x01%b\x02" % (name, value))
 
 
+def delay_level_of(raw: bytes) -> int | None:
+    """The delay level that properties ask for: 0 for none, None when what stands there is no number."""
+    return number_of(raw, DELAY) if find_property(raw, DELAY) is not None else 0
+
+
 def number_of(raw: bytes, name: bytes) -> int | None:
     """The integer that a property holds, as Java parses one; None when there is none or it is no integer."""
     value = find_property(raw, name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.interop.harness.cluster import SUBJECT_VARIABLE
-from tests.interop.harness.servers import FuseeNameServer, JavaBroker, JavaNameServer
+from tests.interop.harness.servers import FuseeBroker, FuseeNameServer, JavaBroker, JavaNameServer
 from tests.interop.harness.toolchain import Runtime
 
 if TYPE_CHECKING:
@@ -107,16 +106,6 @@ class Certificate:
             "tls.client.authServer": "true",
             "tls.client.trustCertPath": str(self.certificate),
         }
-
-
-class FuseeBroker(JavaBroker):
-    """Our broker, with the settings file that the real one is given."""
-
-    def start(self) -> None:
-        config = self._folder / "broker.conf"
-        config.write_text("".join(f"{key}={value}\n" for key, value in self._configuration().items()), encoding="utf-8")
-        command = [sys.executable, "-m", "fusee", "broker", "-c", str(config)]
-        self._child = self._fleet.start(f"{self.name}-{self.broker_id}", command, self._folder)
 
 
 class TlsFuseeNameServer(FuseeNameServer):

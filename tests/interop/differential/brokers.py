@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.interop.harness.servers import FuseeNameServer, JavaBroker
+from tests.interop.harness.servers import FuseeBroker, FuseeNameServer, JavaBroker
 
 if TYPE_CHECKING:
     from tests.interop.harness.processes import Fleet
@@ -23,16 +22,6 @@ def settings() -> dict[str, str]:
     lines = SETTINGS_FILE.read_text(encoding="utf-8").splitlines()
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {name: value for name, _, value in pairs}
-
-
-class FuseeBroker(JavaBroker):
-    """Fusee's broker in a process of its own, configured with the file of the real one."""
-
-    def start(self) -> None:
-        config = self._folder / "broker.conf"
-        config.write_text("".join(f"{key}={value}\n" for key, value in self._configuration().items()), encoding="utf-8")
-        command = [sys.executable, "-m", "fusee", "broker", "-c", str(config)]
-        self._child = self._fleet.start(f"fusee-{self.name}", command, self._folder)
 
 
 def subject_make() -> str:

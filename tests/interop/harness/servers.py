@@ -213,3 +213,13 @@ class JavaBroker:
             "osPageCacheBusyTimeOutMills": "10000",
             **self._settings,
         }
+
+
+class FuseeBroker(JavaBroker):
+    """Our broker, with the settings file that the real one is given."""
+
+    def start(self) -> None:
+        config = self._folder / "broker.conf"
+        config.write_text("".join(f"{key}={value}\n" for key, value in self._configuration().items()), encoding="utf-8")
+        command = [sys.executable, "-m", "fusee", "broker", "-c", str(config)]
+        self._child = self._fleet.start(f"{self.name}-{self.broker_id}", command, self._folder)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from fusee.broker.ack_gate import UNAVAILABLE, PutStatus
 from fusee.broker.delay import schedule_record
+from fusee.broker.rewrites import delay_level_of
 from fusee.broker.send_checks import remote_host
 from fusee.broker.transactions import half_record
 from fusee.errors import MessageError, StoreBusyError, StoreError
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from fusee.wire.bodies.topic import TopicConfig
 
 _UNUSUAL_BITS: Final = SysFlag.TRANSACTION_MASK | SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP | 0x30
-_DELAY: Final = names.DELAY.encode()
 _UNIQ_KEY: Final = names.UNIQ_KEY.encode()
 _WAIT: Final = names.WAIT.encode()
 _TRANSACTION: Final = names.TRANSACTION_PREPARED.encode()
@@ -62,16 +62,6 @@ _ADDED_NAMES: Final = (b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"POP_CK")
 def is_true(value: bytes | None) -> bool:
     """Java's Boolean.parseBoolean."""
     return value is not None and value.lower() == b"true"
-
-
-def number_of(value: bytes | None) -> int | None:
-    """The integer that a property holds: 0 when there is no such property, None when it holds something else."""
-    if value is None:
-        return 0
-    try:
-        return int(value)
-    except ValueError:
-        return None
 
 
 class SendHandlers:
@@ -278,7 +268,7 @@ class SendHandlers:
         claims_inner = is_inner or find_property(properties, _INNER_NUM) is not None
         if claims_inner and not (is_inner and topic_config.attributes.get("queue.type") == "BatchCQ"):
             return self._illegal(command)
-        level = number_of(find_property(properties, _DELAY))
+        level = delay_level_of(properties)
         if level is None:
             return self._illegal(command)
         if is_true(find_property(properties, _TRANSACTION)) and not (record.reconsume_times > 0 and level > 0):
@@ -316,7 +306,7 @@ class SendHandlers:
             )
         properties = header.properties.encode() if header.properties else b""
         body_size_max = self._writer.store.config.max_message_size
-        level = number_of(find_property(properties, _DELAY))
+        level = delay_level_of(properties)
         is_unusual = header.sys_flag & SysFlag.TRANSACTION_MASK or level is None or level > 0
         if is_unusual or len(command.body) > body_size_max:
             return self._with_region(self._illegal(command))
