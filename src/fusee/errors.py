@@ -4,7 +4,10 @@ FuseeError
 ├── ConfigError                 a setting is wrong; names the setting and where it came from
 ├── MessageError                a message or a name breaks a rule of the format (local, not retryable)
 │   ├── RecordError             bytes that should be a stored record are not
-│   └── FilterError             a subscription's expression cannot be understood
+│   ├── FilterError             a subscription's expression cannot be understood
+│   └── PayloadError            a body cannot be turned into the type asked for, or back
+├── ClientStateError            a client is used before it was started, or after it was closed
+├── SendFailedError             every try to send failed; carries each try's error
 ├── ProtocolError               bytes from the peer are not the protocol; the connection is of no more use
 │   └── FrameTooLargeError      a frame or header over its limit
 ├── StoreError                  the store or a file of it cannot do what was asked; names the file
@@ -32,7 +35,8 @@ FuseeError
     ├── InvalidRequestError     the request or its message breaks a rule
     └── NotSupportedError       the peer does not serve this request
 
-Every class has `retryable`: whether the same call may succeed later or elsewhere.
+Every error has `retryable` (whether the same call may succeed later or elsewhere), and what is known of `code` (the
+peer's answer), `topic` and `address`.
 """
 
 from __future__ import annotations
@@ -42,6 +46,9 @@ class FuseeError(Exception):
     """Root of everything this package raises on purpose."""
 
     retryable = False
+    code: int | None = None
+    topic: str = ""
+    address: str = ""
 
 
 class ConfigError(FuseeError):
@@ -58,6 +65,28 @@ class RecordError(MessageError):
 
 class FilterError(MessageError):
     """A subscription's expression cannot be understood, or is over its limits."""
+
+
+class PayloadError(MessageError):
+    """A body cannot be turned into the type asked for, or a value into a body."""
+
+
+class ClientStateError(FuseeError):
+    """A client is used before it was started, or after it was closed."""
+
+
+class SendFailedError(FuseeError):
+    """Every try to send a message failed; `attempts` has the error of each, the last one decides what may help."""
+
+    def __init__(self, message: str, *, attempts: tuple[Exception, ...], topic: str = "") -> None:
+        super().__init__(message)
+        self.attempts = attempts
+        self.topic = topic
+        last = attempts[-1] if attempts else None
+        if isinstance(last, FuseeError):
+            self.retryable = last.retryable
+            self.code = last.code
+            self.address = last.address
 
 
 class StoreError(FuseeError):
@@ -101,9 +130,10 @@ class TransportError(FuseeError):
 
     retryable = True
 
-    def __init__(self, message: str, *, address: str = "") -> None:
+    def __init__(self, message: str, *, address: str = "", topic: str = "") -> None:
         super().__init__(message)
         self.address = address
+        self.topic = topic
 
 
 class ConnectError(TransportError):
@@ -125,10 +155,13 @@ class TooManyRequestsError(TransportError):
 class RemoteError(FuseeError):
     """The peer answered with an error code."""
 
-    def __init__(self, message: str, *, code: int, address: str = "") -> None:
+    code: int
+
+    def __init__(self, message: str, *, code: int, address: str = "", topic: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.address = address
+        self.topic = topic
 
 
 class RemoteFailureError(RemoteError):

@@ -100,8 +100,8 @@ class Client:
     ) -> None:
         """Like `request`, but `sink` is called with the response or the error, once."""
         timeout = self._settings.request_timeout if timeout is None else timeout
-        link = self._links.get(address)
-        if link is not None and link.is_open and not link.is_leaving:
+        link = self.open_link(address)
+        if link is not None:
             link.call(command, timeout, sink)
             return
         parse_address(address)
@@ -123,10 +123,15 @@ class Client:
         await link.writable(timeout)
         link.send_oneway(command)
 
+    def open_link(self, address: str) -> Link | None:
+        """The connection to this address if there is one that takes requests."""
+        link = self._links.get(address)
+        return link if link is not None and link.is_open and not link.is_leaving else None
+
     async def link(self, address: str) -> Link:
         """The connection to this address, made if need be. Raises ConnectError."""
-        link = self._links.get(address)
-        if link is not None and link.is_open and not link.is_leaving:
+        link = self.open_link(address)
+        if link is not None:
             return link
         if self._closed:
             raise ConnectError(f"cannot connect to {address}: this client is closed", address=address)

@@ -223,8 +223,22 @@ class Link(asyncio.Protocol):
             self._arm_deadline(now)
         return opaque
 
+    def begin(self, code: int, timeout: float, sink: Callable[[Command | TransportError], object]) -> int:
+        """Like `call` for a request that is encoded by hand: its opaque; `send_frames` then sends it."""
+        self._check_open()
+        now = self._monotonic()
+        opaque = self._exchange.begin(code, now, timeout, sink)
+        if self._deadline_timer is None or now + timeout < self._deadline_at:
+            self._arm_deadline(now)
+        return opaque
+
+    @property
+    def is_write_paused(self) -> bool:
+        """Whether the peer does not read what we send; `writable` waits until it does."""
+        return self._write_paused
+
     def give_up(self, opaque: int) -> None:
-        """Forget a request made by `call`; its sink is not called any more."""
+        """Forget a request made by `call` or `begin`; its sink is not called any more."""
         self._exchange.give_up(opaque)
 
     async def request(self, command: Command, timeout: float) -> Command:

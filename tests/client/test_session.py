@@ -1,0 +1,265 @@
+"""A client as brokers and name servers see it: routes, heartbeats, good-bye."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import pytest
+
+from fusee.client.config import ClientConfig, ServiceState
+from fusee.client.results import Durability, SendStatus
+from fusee.client.session import Session
+from fusee.errors import ClientStateError, ConfigError, ConnectError, TopicNotFoundError
+from fusee.message.model import MessageQueue, StoredMessage
+from fusee.wire.bodies.heartbeat import ConsumerData
+from fusee.wire.bodies.stats import ConsumeDirectlyResult, ConsumerRunningInfo
+from fusee.wire.headers.transaction import CheckTransactionState
+from tests.client.world import ClusterWorld, play
+
+
+class _Producer:
+    def __init__(self, *topics: str) -> None:
+        self.topics = topics
+
+    def published_topics(self) -> Iterable[str]:
+        return self.topics
+
+    def check_transaction(self, address: str, header: CheckTransactionState, message: StoredMessage) -> None:
+        raise AssertionError("no transaction here")
+
+
+class _Consumer:
+    def __init__(self, group: str, topic: str) -> None:
+        self.group, self.topic = group, topic
+        self.changes = 0
+        self.persisted = 0
+
+    def heartbeat(self) -> ConsumerData:
+        return ConsumerData(group_name=self.group)
+
+    def subscribed_topics(self) -> Iterable[str]:
+        return (self.topic,)
+
+    def members_changed(self) -> None:
+        self.changes += 1
+
+    def reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        raise AssertionError("nobody resets here")
+
+    def status(self, topic: str) -> dict[MessageQueue, int]:
+        return {}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        return ConsumerRunningInfo()
+
+    async def consume_directly(self, message: StoredMessage, broker_name: str) -> ConsumeDirectlyResult:
+        return ConsumeDirectlyResult()
+
+    async def persist_offsets(self) -> None:
+        self.persisted += 1
+
+
+def test_publish_route_when_topic_unknown_assumes_queues_of_default_topic() -> None:
+    async def scene(world: ClusterWorld) -> None:
+        session = await world.session()
+        route = await world.do(session.publish_route("fresh", default_queue_nums=3))
+        assert route.is_assumed
+        assert [queue.queue_id for queue in route.write_queues] == [0, 1, 2]
+        with pytest.raises(
+            TopicNotFoundError, match="'fresh' does not exist, says name server 10.0.1.1:9876"
+        ) as caught:
+            await world.do(session.read_route("fresh"))
+        assert (caught.value.topic, caught.value.code, caught.value.retryable) == ("fresh", 17, True)
+
+    play(scene)
+
+
+def test_publish_route_when_no_broker_makes_topics_says_what_to_do() -> None:
+    async def scene(world: ClusterWorld) -> None:
+        session = await world.session()
+        with pytest.raises(TopicNotFoundError, match="no broker makes topics by itself"):
+            await world.do(session.publish_route("fresh"))
+
+    play(scene, auto_create_topic_enable=False)
+
+
+def test_start_when_no_name_server_answers_fails_and_stays_failed() -> None:
+    async def scene(world: ClusterWorld) -> None:
+        session = world.new_session(name_servers="10.9.9.9:9876;10.9.9.8:9876")
+        with pytest.raises(ConnectError, match="10.9.9.9:9876: cannot connect.*") as caught:
+            await world.do(session.start())
+        assert "10.9.9.8:9876" in str(caught.value)
+        assert session.state is ServiceState.START_FAILED
+        with pytest.raises(ClientStateError, match="failed to start"):
+            session.check_running()
+
+    play(scene)
+
+
+def test_route_when_changed_is_followed_and_told() -> None:
+    async def scene(world: ClusterWorld) -> None:
+        world.create_topic("orders", 2)
+        await world.settle()
+        session = await world.session()
+        session.register_producer("p", _Producer("orders"))
+        heard: list[str] = []
+        session.route_listeners.append(heard.append)
+        assert len((await world.do(session.publish_route("orders"))).write_queues) == 2
+        world.create_topic("orders", 5)
+        await world.advance(31)
+        route = session.cached_route("orders")
+        assert route is not None
+        assert len(route.write_queues) == 5
+        assert heard == ["orders", "orders"]
+
+    play(scene)
+
+
+def test_route_when_every_name_server_forgot_it_is_kept() -> None:
+    async def scene(world: ClusterWorld) -> None:
+        world.create_topic("orders", 2)
+        await world.settle()
+        session = await world.session()
+        session.register_producer("p", _Producer("orders"))
+        await world.do(session.publish_route("orders"))
+        world.broker.topics.delete("orders")
+        await world.advance(61)
+        assert session.cached_route("orders") is not None
+
+    play(scene)
+
+
+def test_refresh_when_asked_by_many_at_once_asks_once() -> None:
+    async def scene(world: ClusterWorld) -> None:
+        world.create_topic("orders", 2)
+        await world.settle()
+        session = await world.session()
+        asked = 0
+        request = session.name_servers.request
+
+        async def counted(*args: object) -> object:
+            nonlocal asked
+            asked += 1
+            return await request(*args)  # type: ignore[arg-type]
+
+        session.name_servers.request = counted  # type: ignore[method-assign, assignment]
+        routes = await world.do(
+            asyncio.wait_for(asyncio.gather(*(session.read_route("orders") for _ in range(9))), None)
+        )
+        assert len({id(route) for route in routes}) == 1
+        assert asked == 1
+
+    play(scene)
+
+
+def test_heartbeat_reaches_every_broker_and_members_hear_of_each_other() -> None:
+    async def scene(world: ClusterWorld) -> None:
+        world.create_topic("orders", 2)
+        await world.settle()
+        members: list[tuple[Session, _Consumer]] = []
+        for _ in range(2):
+            session = await world.session()
+            consumer = _Consumer("billing", "orders")
+            session.register_consumer("billing", consumer)
+            await world.do(session.read_route("orders"))
+            await world.do(session.heartbeat_all())
+            await world.settle()
+            members.append((session, consumer))
+        for broker in world.brokers.values():
+            group = broker.consumers.group("billing")
+            assert group is not None
+            assert {member.client_id for member in group.members.values()} == {s.client_id for s, _ in members}
+        (first, watching), (second, _) = members
+        heard = watching.changes
+        assert heard > 0
+        ids = await world.do(first.calls.consumer_ids(world.address(), "billing"))
+        assert sorted(ids) == sorted([first.client_id, second.client_id])
+        await world.do(second.close())
+        await world.advance(1)
+        assert watching.changes > heard
+        assert await world.do(first.calls.consumer_ids(world.address(), "billing")) == [first.client_id]
+
+    play(scene, brokers=2)
+
+
+def test_connection_when_made_again_is_greeted_with_a_heartbeat() -> None:
+    async def scene(world: ClusterWorld) -> None:
+        world.create_topic("orders", 2)
+        await world.settle()
+        session = await world.session()
+        session.register_consumer("billing", _Consumer("billing", "orders"))
+        await world.do(session.read_route("orders"))
+        await world.do(session.heartbeat_all())
+        world.kill("broker-a")
+        await world.advance(1)
+        await world.start_broker("broker-a")
+        assert world.broker.consumers.group("billing") is None
+        await world.do(session.calls.max_offset(world.address(), "orders", 0))
+        await world.settle()
+        assert world.broker.consumers.group("billing") is not None
+
+    play(scene)
+
+
+def test_register_when_group_is_taken_says_how_to_have_two() -> None:
+    async def scene(world: ClusterWorld) -> None:
+        session = await world.session()
+        session.register_consumer("billing", _Consumer("billing", "orders"))
+        with pytest.raises(ConfigError, match="instance_name"):
+            session.register_consumer("billing", _Consumer("billing", "orders"))
+
+    play(scene)
+
+
+def test_offsets_are_persisted_every_interval() -> None:
+    async def scene(world: ClusterWorld) -> None:
+        session = await world.session(persist_consumer_offset_interval_ms=1_000)
+        consumer = _Consumer("billing", "orders")
+        session.register_consumer("billing", consumer)
+        await world.advance(3.5)
+        assert consumer.persisted == 3
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("status", "wait", "promised"),
+    [
+        (SendStatus.SEND_OK, True, Durability.DISK),
+        (SendStatus.FLUSH_DISK_TIMEOUT, True, Durability.MEMORY),
+        (SendStatus.SEND_OK, False, Durability.MEMORY),
+    ],
+)
+def test_durability_is_learnt_from_the_broker(status: SendStatus, wait: bool, promised: Durability) -> None:
+    async def scene(world: ClusterWorld) -> None:
+        world.create_topic("orders", 2)
+        await world.settle()
+        session = await world.session()
+        await world.do(session.read_route("orders"))
+        assert session.durability("broker-a", SendStatus.SEND_OK) is Durability.MEMORY
+        await world.do(session.learn("broker-a"))
+        session._promises["broker-a"].flushes = True
+        assert session.durability("broker-a", status, wait) is promised
+
+    play(scene)
+
+
+def test_client_id_has_the_form_of_java() -> None:
+    async def scene(world: ClusterWorld) -> None:
+        plain = await world.session("10.0.9.77")
+        ip, _, instance = plain.client_id.partition("@")
+        assert ip == "10.0.9.77"
+        assert instance.count("#") == 1
+        named = await world.session("10.0.9.78", instance_name="worker", unit_name="u1")
+        assert named.client_id == "10.0.9.78@worker@u1"
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "options", [{"instance_name": "a@b"}, {"instance_name": ""}, {"heartbeat_broker_interval_ms": 0}]
+)
+def test_config_when_senseless_is_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        ClientConfig(name_servers="127.0.0.1:9876", **options)  # type: ignore[arg-type]
