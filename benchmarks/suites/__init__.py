@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.suites import broker, broker_programs, codec, namesrv, store
+from benchmarks.suites import broker, broker_programs, clients, codec, namesrv, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,4 +18,5 @@ SUITES: Final[dict[str, tuple[str, Callable[[Plan], Findings]]]] = {
     "store": (store.TITLE, store.run),
     "broker": (broker.TITLE, broker.run),
     "broker-programs": (broker_programs.TITLE, broker_programs.run),
+    "clients": (clients.TITLE, clients.run),
 }

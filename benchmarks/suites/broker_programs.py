@@ -7,8 +7,6 @@ that the backlog it drains, stored before, need not be larger. Program and broke
 
 from __future__ import annotations
 
-import re
-import subprocess
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,15 +20,13 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.frames import write_frame_file
 from benchmarks.interleaving import interleaved
 from benchmarks.loadgen import LoadGenerator, load_generator
-from benchmarks.machine import cores, pinned_to
+from benchmarks.machine import cores
 from benchmarks.peers import rocketmq
-from benchmarks.process_usage import cpu_s
+from benchmarks.programs import REPORT_SPAN_S, Reported, run_program
 from benchmarks.results import OURS, Findings, Row, beside_better, figure
 from benchmarks.suites.namesrv import Shape
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from benchmarks.plan import Plan
 
 TITLE: Final = "Broker under RocketMQ's benchmark programs"
@@ -40,16 +36,8 @@ BACKLOG_TOPIC: Final = "BenchmarkBacklog"
 BACKLOG_QUEUES: Final = 8
 BACKLOG_SHAPE: Final = Shape(4, 8)
 FILL_LIMIT_S: Final = 180.0
-# The programs compare the first and the last of ten snapshots, one a second.
-REPORT_SPAN_S: Final = 9.0
-REPORT_LIMIT_S: Final = 60.0
-STOP_LIMIT_S: Final = 10.0
-SAMPLE_S: Final = 0.2
 # With its own clients, which take most of the cores, a broker must be no worse off with us.
 RATIO_MIN: Final = 1.0
-
-_RATE: Final = re.compile(r"(?:Send MPS|Send TPS|Consume TPS): (\d+)")
-_FAILURES: Final = re.compile(r"(?:Failed|Fail): (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +58,6 @@ class Pace:
     read_after_s: float
     backlog: int
     space_gb: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """What a program said, and the broker's CPU time per message meanwhile."""
-
-    per_second: float
-    broker_cpu_us: float
 
 
 FULL_PACE: Final = Pace(rounds=3, read_after_s=15.0, backlog=3_000_000, space_gb=40.0)
@@ -173,51 +153,10 @@ class _Bench:
         command = rocketmq.program(program.name, *options, "-t", topic, home=home)
         read_after_s = 0.0 if program.is_consumer else self._pace.read_after_s
         try:
-            reported = _run(command, printed, broker.server.pid, read_after_s)
+            reported = run_program(command, printed, broker.server.pid, read_after_s)
         except BenchmarkError as error:
             raise BenchmarkError(f"{broker.name}, {program.name}: {error}") from error
         say(f"{broker.name}, {program.name}: {reported.per_second:.0f} messages/s")
         if program.is_consumer and reported.per_second * (REPORT_SPAN_S + 1.0) > 0.95 * self._pace.backlog:
             self.notes.append(f"{broker.name}: the consumer may have drained the backlog, and be faster than it says")
         return reported
-
-
-def _run(command: list[str], printed: Path, broker_pid: int, read_after_s: float) -> Reported:
-    """Starts the program, waits for its first report after `read_after_s`, and stops it."""
-    begin = time.monotonic()
-    samples = [(begin, cpu_s(broker_pid))]
-    printed.parent.mkdir(parents=True, exist_ok=True)
-    with printed.open("wb") as log, pinned_to(cores().every):
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        already = None
-        while time.monotonic() < begin + read_after_s + REPORT_LIMIT_S:
-            if child.poll() is not None:
-                raise BenchmarkError(f"it ended with status {child.returncode}: {printed.read_text()[-1000:]}")
-            time.sleep(SAMPLE_S)
-            now = time.monotonic()
-            samples.append((now, cpu_s(broker_pid)))
-            lines = [line for line in printed.read_text(errors="replace").splitlines() if _RATE.search(line)]
-            if already is None and now >= begin + read_after_s:
-                already = len(lines)
-            if already is not None and len(lines) > already:
-                return _figures(lines[-1], samples)
-    finally:
-        child.terminate()
-        try:
-            child.wait(STOP_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-    raise BenchmarkError(f"it reported nothing within {REPORT_LIMIT_S:.0f} s: {printed.read_text()[-1000:]}")
-
-
-def _figures(line: str, samples: list[tuple[float, float]]) -> Reported:
-    """The last rate in a report is per message; a report with failed requests is no figure."""
-    per_second = float(_RATE.findall(line)[-1])
-    failed = sum(int(count) for count in _FAILURES.findall(line))
-    if failed or not per_second:
-        raise BenchmarkError(f"{failed} requests failed: {line}")
-    until, cpu_until_s = samples[-1]
-    since, cpu_since_s = min(samples, key=lambda one: abs(one[0] - (until - REPORT_SPAN_S)))
-    return Reported(per_second, (cpu_until_s - cpu_since_s) * 1e6 / (per_second * (until - since)))

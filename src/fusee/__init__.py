@@ -1,3 +1,107 @@
-"""A distributed message queue, compatible with Apache RocketMQ on the wire and on disk."""
+"""A distributed message queue, compatible with Apache RocketMQ on the wire and on disk.
+
+    async with fusee.connect("127.0.0.1:9876") as mq:
+        await mq.send("orders", b"...", tag="paid", key="42")
+        async with mq.consumer("orders", group="billing") as messages:
+            async for message in messages:
+                print(message.body)
+
+The names below are the public ones; they are loaded when first used, so that `import fusee.store` alone stays light.
+`fusee.sync` has the same calls, blocking; `fusee.embedded()` is a whole server inside this process, for tests.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fusee import sync as sync
+    from fusee.admin import Admin as Admin
+    from fusee.client.config import MessageModel as MessageModel
+    from fusee.client.config import ServiceState as ServiceState
+    from fusee.client.consumer.options import ConsumeResult as ConsumeResult
+    from fusee.client.consumer.pull import PullConsumer as PullConsumer
+    from fusee.client.consumer.push import Consumer as Consumer
+    from fusee.client.handlers import RetryPolicy as RetryPolicy
+    from fusee.client.producer import Producer as Producer
+    from fusee.client.received import ReceivedMessage as ReceivedMessage
+    from fusee.client.results import Durability as Durability
+    from fusee.client.results import SendResult as SendResult
+    from fusee.client.results import SendStatus as SendStatus
+    from fusee.client.subscriptions import Sql as Sql
+    from fusee.client.transaction import TransactionState as TransactionState
+    from fusee.connection import Connection as Connection
+    from fusee.connection import connect as connect
+    from fusee.errors import FuseeError as FuseeError
+    from fusee.in_process import EmbeddedServer as EmbeddedServer
+    from fusee.in_process import embedded as embedded
+    from fusee.message.model import Message as Message
+    from fusee.message.model import MessageQueue as MessageQueue
+
+_HOMES = {
+    "Admin": "fusee.admin",
+    "Connection": "fusee.connection",
+    "ConsumeResult": "fusee.client.consumer.options",
+    "Consumer": "fusee.client.consumer.push",
+    "EmbeddedServer": "fusee.in_process",
+    "Durability": "fusee.client.results",
+    "FuseeError": "fusee.errors",
+    "Message": "fusee.message.model",
+    "MessageModel": "fusee.client.config",
+    "MessageQueue": "fusee.message.model",
+    "Producer": "fusee.client.producer",
+    "PullConsumer": "fusee.client.consumer.pull",
+    "ReceivedMessage": "fusee.client.received",
+    "RetryPolicy": "fusee.client.handlers",
+    "SendResult": "fusee.client.results",
+    "SendStatus": "fusee.client.results",
+    "ServiceState": "fusee.client.config",
+    "Sql": "fusee.client.subscriptions",
+    "TransactionState": "fusee.client.transaction",
+    "connect": "fusee.connection",
+    "embedded": "fusee.in_process",
+}
+
+__all__ = [
+    "Admin",
+    "Connection",
+    "ConsumeResult",
+    "Consumer",
+    "Durability",
+    "EmbeddedServer",
+    "FuseeError",
+    "Message",
+    "MessageModel",
+    "MessageQueue",
+    "Producer",
+    "PullConsumer",
+    "ReceivedMessage",
+    "RetryPolicy",
+    "SendResult",
+    "SendStatus",
+    "ServiceState",
+    "Sql",
+    "TransactionState",
+    "__version__",
+    "connect",
+    "embedded",
+    "sync",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "sync":
+        return import_module("fusee.sync")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'fusee' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

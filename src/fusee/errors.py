@@ -13,6 +13,7 @@ FuseeError
 ├── StoreError                  the store or a file of it cannot do what was asked; names the file
 │   ├── StoreFullError          no space left (retryable: space may be freed)
 │   ├── StoreBusyError          more is gathered than the disk takes (retryable)
+│   ├── TooFewReplicasError     fewer brokers are in sync than must be (retryable)
 │   ├── StoreCorruptError       bytes at rest are damaged; names file and position
 │   └── StoreFailedError        a sync failed: what was written may be lost, nothing more is acknowledged
 ├── FieldError                  a header field is missing or has the wrong form
@@ -36,7 +37,7 @@ FuseeError
     └── NotSupportedError       the peer does not serve this request
 
 Every error has `retryable` (whether the same call may succeed later or elsewhere), and what is known of `code` (the
-peer's answer), `topic` and `address`.
+peer's answer), `topic` and `address`. `fusee.admin.AdminError` gathers what failed at several servers.
 """
 
 from __future__ import annotations
@@ -101,6 +102,12 @@ class StoreFullError(StoreError):
 
 class StoreBusyError(StoreError):
     """More is waiting to be written than the limit allows."""
+
+    retryable = True
+
+
+class TooFewReplicasError(StoreError):
+    """Fewer brokers are in sync than minInSyncReplicas asks for; nothing is stored."""
 
     retryable = True
 

@@ -66,6 +66,8 @@ class Life:
 class ClusterWorld(MemoryWorld):
     """Name servers on 10.0.1.x:9876, brokers broker-a, broker-b, ... on 10.0.0.x:10911."""
 
+    broker_type: type[Broker] = Broker
+
     def __init__(self, *, brokers: int = 1, name_servers: int = 1, seed: int = 1, **settings: Any) -> None:
         super().__init__(ManualClock())
         self.settings = settings
@@ -102,7 +104,7 @@ class ClusterWorld(MemoryWorld):
             await self.start_broker(name)
 
     async def start_name_server(self, host: str) -> None:
-        config = NameServerConfig(bind_address=host, listen_port=9876)
+        config = NameServerConfig(bind_address=host, listen_port=9876, kv_config_path="")
         server = NameServer(config, network=self.network.host(host), clock=self.clock, timers=self.clock)
         self.name_servers[host] = server
         await self.do(server.start())
@@ -119,7 +121,7 @@ class ClusterWorld(MemoryWorld):
             **self.settings,
         }
         life = Life(self, host)
-        broker = Broker(
+        broker = self.broker_type(
             BrokerConfig(**values),
             small_store(),
             store_path=ROOT,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
+from typing import Any
+
+import pytest
 
 from fusee.service import run
 from fusee.transport.tcp import TcpNetwork
@@ -22,7 +26,10 @@ class Guest(asyncio.Protocol):
         self.inside.append(transport)
 
 
-def test_crowd_before_the_door_comes_in_within_a_few_turns_of_the_loop() -> None:
+@pytest.mark.parametrize("on_a_loop", [run, asyncio.run], ids=["uvloop", "asyncio"])
+def test_crowd_before_the_door_comes_in_within_a_few_turns_of_the_loop(
+    on_a_loop: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
     async def scenario() -> None:
         inside: list[asyncio.BaseTransport] = []
         listening = await TcpNetwork().listen(lambda: Guest(inside), "127.0.0.1", 0)
@@ -40,4 +47,4 @@ def test_crowd_before_the_door_comes_in_within_a_few_turns_of_the_loop() -> None
             await asyncio.sleep(0)
         listening.close()
 
-    run(scenario())
+    on_a_loop(scenario())

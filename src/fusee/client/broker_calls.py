@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fusee.errors import RemoteError, TransportError
+from fusee.message.flags import PullSysFlag
 from fusee.message.model import MessageQueue
 from fusee.wire.bodies.heartbeat import ConsumerIds, HeartbeatData
 from fusee.wire.bodies.locks import LockBatchRequest, LockBatchResponse
@@ -119,9 +120,10 @@ class BrokerCalls:
 
     async def pull(self, address: str, header: PullMessage, timeout_ms: int) -> PullAnswer:
         """Messages from one queue; waits as long as the header lets the broker hold the request."""
+        is_lite = header.sys_flag & PullSysFlag.LITE_PULL
         response = await self.request(
             address,
-            RequestCode.PULL_MESSAGE,
+            RequestCode.LITE_PULL_MESSAGE if is_lite else RequestCode.PULL_MESSAGE,
             header,
             timeout_ms=timeout_ms,
             accept=_PULL_STATUS,

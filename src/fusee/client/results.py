@@ -70,6 +70,8 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     region_id: str = ""
     trace_on: bool = True
     durability: Durability = Durability.MEMORY
+    recall_handle: str = ""
+    """For a delayed message, where the broker allows it: what `producer.recall` takes it back by."""
 
     @property
     def topic(self) -> str:

@@ -79,9 +79,14 @@ class Session:
         clock: Clock | None = None,
         timers: Timers | None = None,
         chooser: random.Random | None = None,
+        is_private: bool = False,
     ) -> None:
-        """Without `network`, `clock` and `timers`: TCP and real time. `chooser` makes every random choice."""
+        """Without `network`, `clock` and `timers`: TCP and real time. `chooser` makes every random choice.
+
+        A private session belongs to one consumer, and starts and closes with it.
+        """
         self.config = config
+        self.is_private = is_private
         self.clock = clock or SystemClock()
         self.timers: Timers = timers or asyncio.get_running_loop()
         self.random = chooser or random.Random()
@@ -189,6 +194,17 @@ class Session:
             _log.warning("client %s: %s", self.client_id, error)
         elif error is not None:
             _log.error("client %s: a background task failed", self.client_id, exc_info=error)
+
+    async def begin_use(self) -> None:
+        """To be awaited by a consumer before it starts. Raises ClientStateError unless the session is running."""
+        if self.is_private and self.state is ServiceState.CREATE_JUST:
+            await self.start()
+        self.check_running()
+
+    async def end_use(self) -> None:
+        """To be awaited by a consumer when it has left."""
+        if self.is_private:
+            await self.close()
 
     def check_running(self) -> None:
         """Raise ClientStateError unless the session is running."""

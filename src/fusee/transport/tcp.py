@@ -114,6 +114,8 @@ class _Listening:
                     self._pause = self._loop.call_later(_ACCEPT_PAUSE, self._open)
                 return
             connection.setblocking(False)
+            # asyncio's own loop leaves this off on accepted sockets, and small answers then wait 40 ms.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is None:
                 self._begin(connection, None)
                 continue

@@ -84,6 +84,48 @@ def send_request(opaque: int, header: SendMessageV2, body_size: int, *, batch: b
     return _request(code, opaque, flag, fields, body_size)
 
 
+class SendRequests:
+    """Sends of one producer to one queue: what is the same in all of them is formatted once."""
+
+    __slots__ = ("_format",)
+
+    def __init__(
+        self,
+        *,
+        producer_group: str,
+        topic: str,
+        default_topic: str,
+        default_topic_queue_nums: int,
+        queue_id: int,
+        broker_name: str,
+        batch: bool = False,
+    ) -> None:
+        code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
+        self._format = (
+            b'{"code":%d,"extFields":{"n":%b,"a":%b,"b":%b,"c":%b,"d":"%d","e":"%d","f":"%%d","g":"%%d","h":"%%d",'
+            b'"i":%%b,"j":"0","k":"false","m":"%b"},"flag":0,"language":"PYTHON","opaque":%%d%b'
+            % (
+                code,
+                _quote(broker_name).replace(b"%", b"%%"),
+                _quote(producer_group).replace(b"%", b"%%"),
+                _quote(topic).replace(b"%", b"%%"),
+                _quote(default_topic).replace(b"%", b"%%"),
+                default_topic_queue_nums,
+                queue_id,
+                b"true" if batch else b"false",
+                _TAIL,
+            )
+        )
+
+    def head(
+        self, opaque: int, sys_flag: int, born_timestamp_ms: int, flag: int, properties: str, body_size: int
+    ) -> bytes:
+        """Head of a send that is neither a retry of a consumer nor of a unit."""
+        header = self._format % (sys_flag, born_timestamp_ms, flag, _quote(properties), opaque)
+        size = len(header)
+        return _WORDS.pack(4 + size + body_size, size) + header
+
+
 def pull_request(opaque: int, header: PullMessage, *, lite: bool = False) -> bytes:
     """Head of a pull."""
     fields = (

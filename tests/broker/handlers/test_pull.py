@@ -448,6 +448,18 @@ def test_pull_commits_the_offset_that_it_carries() -> None:
     play(scene)
 
 
+def test_pull_that_carries_a_smaller_offset_takes_nobody_back() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        peer = world.peer()
+        await fill(peer, b"a", b"b", b"c")
+        offsets = world.broker.offsets
+        offsets.commit("consumers", "orders", 0, 3)
+        await peer.pull(queue_offset=2, commit_offset=2, sys_flag=4 | 1)
+        assert offsets.query("consumers", "orders", 0) == 3
+
+    play(scene)
+
+
 def test_reset_by_the_server_moves_the_next_pull_once() -> None:
     async def scene(world: BrokerWorld) -> None:
         peer = world.peer()

@@ -231,7 +231,14 @@ class _Pull:
         result = self._get(header.queue_offset)
         offsets.set_pull_offset(group, topic, queue_id, result.next_offset)
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
-            offsets.commit(group, topic, queue_id, header.commit_offset, client_address=self._link.remote_address)
+            offsets.commit(
+                group,
+                topic,
+                queue_id,
+                header.commit_offset,
+                client_address=self._link.remote_address,
+                only_forward=True,
+            )
         status = result.status
         if status is GetStatus.FOUND:
             return self._found(result)

@@ -1,0 +1,212 @@
+"""Automatic batching: messages that are sent at about the same time travel together (Java: ProduceAccumulator).
+
+Messages are gathered by kind: topic, queue if it is fixed, whether to wait for storage, and tag, because topics whose
+queues are of the batch kind filter a batch as a whole. What is gathered leaves
+
+- when it is full (`batch_max_bytes`);
+- at the end of the turn of the loop, when no batch of its kind is under way: nobody waits without need;
+- when the last batch of its kind is answered, or after `batch_linger_ms`, whichever is first.
+
+So a single sender pays no delay, and the busier the producer, the larger its batches. (Java always waits for size or
+time.) Messages for a fixed queue keep their order: its batches leave one after the other, and a message of another tag
+closes the batch before it. A message that is cancelled before its batch leaves is not sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from fusee.client.outgoing_batch import GatheredBatch
+from fusee.errors import ConfigError
+from fusee.message.batch import ELEMENT_SIZE_MIN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fusee.client.publication import Publication
+    from fusee.client.results import SendResult
+    from fusee.clock import TimerHandle, Timers
+    from fusee.message.model import MessageQueue
+
+LINGER_MS_MAX: Final = 30_000
+BATCH_BYTES_MAX: Final = 2 * 1024 * 1024
+COUNT_MAX: Final = 4096
+
+
+class Kind:
+    """Messages that may travel together: those gathered now, and how many batches are under way."""
+
+    __slots__ = (
+        "_accumulator", "_flush_is_due", "_timer", "elements", "futures", "in_flight", "keys", "publication", "queue",
+        "size", "tag", "timeout", "unique_ids", "wait_stored",
+    )  # fmt: skip
+
+    def __init__(
+        self, accumulator: Accumulator, publication: Publication, queue: MessageQueue | None, wait_stored: bool,
+        tag: str | None,
+    ) -> None:  # fmt: skip
+        self._accumulator = accumulator
+        self.publication = publication
+        self.queue = queue
+        self.wait_stored = wait_stored
+        self.tag = tag
+        self.in_flight = 0
+        self._timer: TimerHandle | None = None
+        self._flush_is_due = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self.futures: list[asyncio.Future[SendResult]] = []
+        self.unique_ids: list[str] = []
+        self.elements: list[tuple[int, bytes, str]] = []
+        self.keys: list[str] = []
+        self.size = 0
+        self.timeout = 0.0
+
+    def add(
+        self,
+        future: asyncio.Future[SendResult],
+        unique_id: str,
+        flag: int,
+        body: bytes,
+        properties: str,
+        key: str | None,
+        timeout: float,
+    ) -> None:
+        """Gather one message."""
+        accumulator = self._accumulator
+        size = ELEMENT_SIZE_MIN + len(body) + len(properties)
+        if self.size + size > accumulator.batch_max_bytes and self.futures:
+            self.flush()
+        if not self.futures:
+            self.timeout = timeout
+            if self.in_flight == 0:
+                self.flush_soon()
+            else:
+                self._timer = accumulator.timers.call_later(accumulator.linger, self.flush)
+        elif timeout < self.timeout:
+            self.timeout = timeout
+        self.futures.append(future)
+        self.unique_ids.append(unique_id)
+        self.elements.append((flag, body, properties))
+        if key is not None:
+            self.keys.append(key)
+        self.size += size
+        accumulator.held += size
+        if self.size >= accumulator.batch_max_bytes or len(self.futures) >= COUNT_MAX:
+            self.flush()
+
+    def flush_soon(self) -> None:
+        """Let this turn of the loop add what it has, then send."""
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            self._accumulator.loop.call_soon(self._flush_at_end_of_turn)
+
+    def _flush_at_end_of_turn(self) -> None:
+        self._flush_is_due = False
+        if self.in_flight == 0:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what is gathered now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        futures, unique_ids, elements, keys, timeout = (
+            self.futures, self.unique_ids, self.elements, self.keys, self.timeout,
+        )  # fmt: skip
+        self._accumulator.held -= self.size
+        self._clear()
+        if any(map(asyncio.Future.cancelled, futures)):
+            wanted = [place for place, future in enumerate(futures) if not future.cancelled()]
+            futures = [futures[place] for place in wanted]
+            unique_ids = [unique_ids[place] for place in wanted]
+            elements = [elements[place] for place in wanted]
+        if not futures:
+            self._accumulator.forget_if_idle(self)
+            return
+        batch = GatheredBatch.joined(futures, unique_ids, elements, loop=self._accumulator.loop)
+        batch.over = self._over
+        self.in_flight += 1
+        self._accumulator.begin(batch, self, keys, timeout)
+
+    def _over(self) -> None:
+        self.in_flight -= 1
+        if self.in_flight == 0:
+            # Whoever got a result now may send the next message in this very turn.
+            self.flush_soon()
+
+
+class Accumulator:
+    """Gathers the messages of one producer."""
+
+    def __init__(
+        self,
+        begin: Callable[[GatheredBatch, Kind, list[str], float], None],
+        *,
+        timers: Timers,
+        linger_ms: int,
+        batch_max_bytes: int,
+        total_max_bytes: int,
+    ) -> None:
+        """`begin` sends a batch of a kind, with these keys, within so many seconds."""
+        if not 1 <= linger_ms <= LINGER_MS_MAX:
+            raise ConfigError(f"batch_linger_ms is {linger_ms}; it is 1 to {LINGER_MS_MAX}")
+        if not 1 <= batch_max_bytes <= BATCH_BYTES_MAX:
+            raise ConfigError(f"batch_max_bytes is {batch_max_bytes}; it is 1 to {BATCH_BYTES_MAX}")
+        if total_max_bytes < batch_max_bytes:
+            raise ConfigError(f"total_batch_max_bytes is {total_max_bytes}, less than batch_max_bytes")
+        self.begin = begin
+        self.timers = timers
+        self.linger = linger_ms / 1000
+        self.batch_max_bytes = batch_max_bytes
+        self.held = 0
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._total_max_bytes = total_max_bytes
+        self._kinds: dict[tuple[str, MessageQueue | None, bool, str | None], Kind] = {}
+        # Of each fixed queue only one kind gathers at a time, so that messages keep their order.
+        self._last_of_queue: dict[MessageQueue, Kind] = {}
+
+    def add(
+        self,
+        publication: Publication,
+        queue: MessageQueue | None,
+        wait_stored: bool,
+        tag: str | None,
+        unique_id: str,
+        flag: int,
+        body: bytes,
+        properties: str,
+        key: str | None,
+        timeout: float,
+    ) -> asyncio.Future[SendResult]:
+        """Gather a message; its sender's future."""
+        future: asyncio.Future[SendResult] = self.loop.create_future()
+        named = (publication.topic, queue, wait_stored, tag)
+        kind = self._kinds.get(named)
+        if kind is None:
+            kind = self._kinds[named] = Kind(self, publication, queue, wait_stored, tag)
+        if queue is not None:
+            before = self._last_of_queue.get(queue)
+            if before is not kind:
+                if before is not None:
+                    before.flush()
+                self._last_of_queue[queue] = kind
+        kind.add(future, unique_id, flag, body, properties, key, timeout)
+        if self.held > self._total_max_bytes:
+            self.flush()
+        return future
+
+    def flush(self) -> None:
+        """Send everything that is gathered."""
+        for kind in list(self._kinds.values()):
+            kind.flush()
+
+    def forget_if_idle(self, kind: Kind) -> None:
+        """Keep no kind that is not in use: tags and queues may be many."""
+        named = (kind.publication.topic, kind.queue, kind.wait_stored, kind.tag)
+        if kind.in_flight == 0 and not kind.futures and self._kinds.get(named) is kind:
+            del self._kinds[named]
+            if kind.queue is not None and self._last_of_queue.get(kind.queue) is kind:
+                del self._last_of_queue[kind.queue]

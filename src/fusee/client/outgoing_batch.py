@@ -1,0 +1,149 @@
+"""Several messages in one request: given together by the application, or gathered by the producer.
+
+All of them go to one queue, where they get consecutive offsets, and are stored together or not at all. The request
+has properties of its own, among them a unique id; a broker looks at them only for topics whose queues are of the batch
+kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from struct import Struct
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from fusee.client.outgoing import Outgoing
+from fusee.client.results import SendResult
+from fusee.message.batch import ELEMENT_SIZE_MIN, batch_element, join_batch
+from fusee.message.properties import decode_properties
+from fusee.wire.hot_decode import SendAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from fusee.client.outlet import Lane
+    from fusee.client.results import SendStatus
+    from fusee.message.model import Message
+    from fusee.wire.command import Command
+
+_HEAD: Final = Struct(">iiiii")
+_KEYS_SIZE_MAX: Final = 8192
+
+
+class OutgoingBatch(Outgoing):
+    """The send of a batch that the application put together; its result names them all."""
+
+    unique_ids: Sequence[str] = ()
+    is_plain = False
+
+    @classmethod
+    def of(cls, messages: Sequence[Message], unique_id: str, *, loop: asyncio.AbstractEventLoop) -> OutgoingBatch:
+        """A batch of messages that have their unique ids. Raises MessageError when it cannot be encoded."""
+        batch = cls(loop=loop)
+        batch.unique_ids = [message.unique_id or "" for message in messages]
+        batch.unique_id = unique_id
+        batch.wait_stored = messages[0].wait_stored
+        batch.properties = batch_properties(unique_id, wait_stored=batch.wait_stored)
+        batch.body = join_batch(map(batch_element, messages))
+        return batch
+
+    def property_map(self) -> Mapping[str, str]:
+        """The properties of the batch as a whole."""
+        return MappingProxyType(decode_properties(self.properties.encode()))
+
+    def head(self, lane: Lane, opaque: int, born_timestamp_ms: int) -> bytes:
+        return lane.batches.head(opaque, 0, born_timestamp_ms, 0, self.properties, len(self.body))
+
+    def result_of(self, response: Command, status: SendStatus) -> SendResult:
+        result = super().result_of(response, status)
+        if response.read(SendAnswer).batch_uniq_id:
+            return result  # kept whole, as one record with the id of the batch
+        return SendResult(
+            result.status,
+            ",".join(self.unique_ids),
+            result.offset_id,
+            result.queue,
+            result.queue_offset,
+            result.transaction_id,
+            result.region_id,
+            result.trace_on,
+            result.durability,
+        )
+
+
+def batch_properties(
+    unique_id: str, *, wait_stored: bool = True, tag: str | None = None, keys: Iterable[str] = ()
+) -> str:
+    """The properties of a batch as a whole. Of very many keys none is told: each message has its own."""
+    text = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01{'true' if wait_stored else 'false'}\x02"
+    if tag:
+        text += f"TAGS\x01{tag}\x02"
+    joined = " ".join(keys)
+    if joined and len(joined) <= _KEYS_SIZE_MAX:
+        text += f"KEYS\x01{joined}\x02"
+    return text
+
+
+class GatheredBatch(OutgoingBatch):
+    """The send of a batch that was gathered; everyone who gave a message gets a result of his own."""
+
+    futures: Sequence[asyncio.Future[SendResult]] = ()
+    over: Callable[[], object]
+
+    @classmethod
+    def joined(
+        cls,
+        futures: Sequence[asyncio.Future[SendResult]],
+        unique_ids: Sequence[str],
+        elements: Sequence[tuple[int, bytes, str]],
+        *,
+        loop: asyncio.AbstractEventLoop,
+    ) -> GatheredBatch:
+        """A batch of (flag, body, properties) whose senders wait for these futures."""
+        parts: list[bytes] = []
+        pack = _HEAD.pack
+        for flag, body, text in elements:
+            properties = text.encode()
+            body_size = len(body)
+            properties_size = len(properties)
+            parts += (
+                pack(ELEMENT_SIZE_MIN + body_size + properties_size, 0, 0, flag, body_size),
+                body,
+                properties_size.to_bytes(2, "big"),
+                properties,
+            )
+        batch = cls(loop=loop)
+        batch.futures = futures
+        batch.unique_ids = unique_ids
+        batch.body = b"".join(parts)
+        return batch
+
+    def deliver(self, result: SendResult) -> None:
+        offset_ids = result.offset_id.split(",")
+        futures = self.futures
+        if len(offset_ids) != len(futures):
+            for future in futures:
+                if not future.done():
+                    future.set_result(result)
+        else:
+            status, queue, durability = result.status, result.queue, result.durability
+            transaction_id, region_id, trace_on = result.transaction_id, result.region_id, result.trace_on
+            queue_offset = result.queue_offset
+            for future, unique_id, offset_id in zip(futures, self.unique_ids, offset_ids, strict=True):
+                if not future.done():
+                    future.set_result(
+                        SendResult(
+                            status, unique_id, offset_id, queue, queue_offset, transaction_id, region_id, trace_on,
+                            durability,
+                        )
+                    )  # fmt: skip
+                queue_offset += 1
+        self.set_result(result)
+        self.over()
+
+    def refuse(self, error: type | BaseException) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+        asyncio.Future.cancel(self)  # nobody waits for the batch as such
+        self.over()

@@ -1,0 +1,30 @@
+"""The same calls, blocking: for programs without an event loop.
+
+    with fusee.sync.connect("127.0.0.1:9876") as mq:
+        mq.send("orders", b"...", tag="paid", key="42")
+        with mq.consumer("orders", group="billing") as messages:
+            for message in messages:
+                print(message.body)
+
+Everything runs on one event loop in a thread of its own, and any number of threads may call. Ctrl-C ends the call that
+waits. After a fork, connect again in the child. What is open at the end of the program is closed.
+"""
+
+from fusee.sync.admin import Admin
+from fusee.sync.connection import Connection, connect
+from fusee.sync.consuming import Consumer, PullConsumer
+from fusee.sync.sending import Producer, Transaction, TransactionProducer
+from fusee.sync.server import EmbeddedServer, embedded
+
+__all__ = [
+    "Admin",
+    "Connection",
+    "Consumer",
+    "EmbeddedServer",
+    "Producer",
+    "PullConsumer",
+    "Transaction",
+    "TransactionProducer",
+    "connect",
+    "embedded",
+]
