@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fusee.client.consumer.push import BatchListener, MessageListener
     from fusee.client.consumer.start_offset import ConsumeFrom
     from fusee.client.handlers import OnBadPayload, RetryPolicy
-    from fusee.client.hooks import ConsumeHook, SendHook
+    from fusee.client.hooks import ConsumeHook, EndTransactionHook, SendHook
     from fusee.client.received import ReceivedMessage
     from fusee.client.results import SendResult
     from fusee.client.selection import Selector
@@ -343,18 +343,20 @@ class Connection:
         topics: Iterable[str] = (),
         check_thread_pool_max_size: int = 4,
         check_request_hold_max: int = 2_000,
+        hooks: Iterable[SendHook] = (),
+        end_hooks: Iterable[EndTransactionHook] = (),
         **settings: Unpack[ProducerSettings],
     ) -> TransactionProducer:
         """A producer of transactions, for `async with`. It answers for `topics` from its start."""
         shared = self._shared
         producer = TransactionProducer(
-            Producer(shared.session, group=group, hooks=shared.send_hooks, **settings),
+            Producer(shared.session, group=group, hooks=(*shared.send_hooks, *hooks), **settings),
             check=check,
             execute=execute,
             topics=topics,
             check_thread_pool_max_size=check_thread_pool_max_size,
             check_request_hold_max=check_request_hold_max,
-            hooks=shared.transaction_hooks,
+            hooks=(*shared.transaction_hooks, *end_hooks),
         )
         self._producers.add(producer)
         return producer
