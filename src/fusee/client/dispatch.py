@@ -319,8 +319,8 @@ class Dispatch:
 
     def _doubt_route(self, publication: Publication) -> None:
         """Ask for the route again, not too often: a broker that is gone, or a topic, may have gone from it too."""
-        now = self._monotonic()
-        if publication.asking is None and now >= publication.asked_at + _DOUBT_INTERVAL:
+        is_due = self._monotonic() >= publication.asked_at + _DOUBT_INTERVAL
+        if is_due and publication.asking is None and self._session.state is ServiceState.RUNNING:
             publication.asking = self._session.spawn(self._find_route(publication, again=True))
 
     async def _find_route(self, publication: Publication, *, again: bool = False) -> None:

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from fusee.client.consumer.process_queue import ProcessQueue
 from fusee.client.consumer.push import Consumer
 from fusee.client.received import ReceivedMessage
 from fusee.client.session import Session
 from fusee.message.model import MessageQueue
 from fusee.wire.codes import RequestCode
-from fusee.wire.headers.client import ConsumeMessageDirectly
 from tests.broker.world import send_header
 from tests.client.world import ClusterWorld, play
 
@@ -23,6 +23,13 @@ DEAD = f"%DLQ%{GROUP}"
 
 def queue(queue_id: int = 0, *, broker: str = "broker-a", topic: str = TOPIC) -> MessageQueue:
     return MessageQueue(topic, broker, queue_id)
+
+
+def held(consumer: Consumer, of: MessageQueue | None = None) -> ProcessQueue:
+    """What a consumer has of a queue."""
+    fetch = consumer._held.fetch_of(of or queue())
+    assert fetch is not None
+    return fetch.process_queue
 
 
 class Notes:
@@ -137,6 +144,3 @@ def stage(scene: Callable[[Stage], Coroutine[Any, Any, None]], *, queues: int = 
                     await world.do(consumer.close(0.0))
 
     play(run, **settings)
-
-
-__all__ = ["DEAD", "GROUP", "RETRIES", "TOPIC", "ConsumeMessageDirectly", "Notes", "Stage", "queue", "stage"]

@@ -9,7 +9,7 @@ import pytest
 
 from fusee.client.consumer.options import ConsumeResult, RetryLater
 from fusee.client.received import ReceivedMessage
-from tests.client.consumer.stage import RETRIES, TOPIC, Notes, Stage, queue, stage
+from tests.client.consumer.stage import RETRIES, TOPIC, Notes, Stage, held, queue, stage
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_message_when_its_queue_is_gone_is_not_sent_back() -> None:
         gate = notes.hold("a")
         await on.send("a")
         consumer = await on.consumer(notes)
-        consumer._queues[queue()].process_queue.drop()
+        held(consumer).drop()
         gate.set_result(False)
         await on.world.advance(20)
         assert notes.bodies == ["a"]

@@ -30,7 +30,7 @@ from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import Command
 from fusee.wire.headers.pull import PullMessage, PullMessageResponse
 from tests.broker.world import MemoryWorld
-from tests.client.consumer.stage import Notes, Stage, queue, stage
+from tests.client.consumer.stage import Notes, Stage, held, queue, stage
 from tests.client.test_received import stored
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
@@ -272,7 +272,7 @@ def test_room_when_listeners_are_slow_bounds_what_is_pulled() -> None:
         await on.send(*map(str, range(200)))
         gates = [notes.hold(str(number)) for number in range(200)]
         consumer = await on.consumer(notes, pull_threshold_for_queue=50, concurrency=1)
-        process_queue = consumer._queues[queue()].process_queue
+        process_queue = held(consumer)
         assert 50 < process_queue.count <= 50 + 32
         for gate in gates:
             gate.set_result(None)

@@ -26,7 +26,7 @@ from fusee.wire.codes import RequestCode
 from fusee.wire.headers.client import ConsumeMessageDirectly, GetConsumerRunningInfo
 from fusee.wire.headers.offset import ResetOffset
 from fusee.wire.lenient_json import decode_json
-from tests.client.consumer.stage import GROUP, RETRIES, TOPIC, Notes, Stage, queue, stage
+from tests.client.consumer.stage import GROUP, RETRIES, TOPIC, Notes, Stage, held, queue, stage
 
 # Start and end
 
@@ -397,8 +397,8 @@ def test_offset_when_behind_what_the_broker_still_has_goes_forward_and_says_so(
         await on.send(*"abc")
         consumer = await on.consumer(notes)
         await on.world.advance(6)
-        process_queue = consumer._queues[queue()].process_queue
-        consumer._moved(process_queue, 9)
+        process_queue = held(consumer)
+        consumer._held._moved(process_queue, 9)
         assert (process_queue.next_offset, consumer.position(queue())) == (9, 9)
         assert "goes on at 9; what was from 3 on is no longer there" in caplog.text
         await on.world.advance(6)
@@ -652,8 +652,8 @@ def test_assignment_when_it_changes_is_told_and_divides_the_limits() -> None:
             Notes(), on_assigned=tell, pull_threshold_for_topic=100, pull_threshold_size_for_topic=8
         )
         assert (TOPIC, frozenset({queue(0), queue(1)})) in told
-        assert consumer._limits.count == 100 // len(consumer.assignment)
-        assert consumer._limits.byte_size == 8 // len(consumer.assignment) * 1024 * 1024
+        assert consumer._held.limits.count == 100 // len(consumer.assignment)
+        assert consumer._held.limits.byte_size == 8 // len(consumer.assignment) * 1024 * 1024
 
     stage(scene, queues=2)
 

@@ -18,12 +18,12 @@ from fusee.client.received import ReceivedMessage
 from tests.client.consumer.stage import Stage, queue, stage
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until threads have done what is waited for."""
+async def until(on: Stage, condition: Callable[[], bool]) -> None:
+    """Let everything happen that is due until threads have done what is waited for."""
     deadline = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < deadline, "threads did not get there"
-        await asyncio.sleep(0)
+        await on.world.settle()
 
 
 def test_plain_function_when_it_blocks_is_in_a_thread_and_the_loop_goes_on() -> None:
@@ -38,11 +38,11 @@ def test_plain_function_when_it_blocks_is_in_a_thread_and_the_loop_goes_on() -> 
 
         await on.send("a")
         consumer = await on.consumer(listen)
-        await until(begun.is_set)
+        await until(on, begun.is_set)
         await on.world.advance(35)  # heartbeats go out, nobody expires
         assert consumer.position(queue()) == 0
         gate.set()
-        await until(lambda: consumer.position(queue()) == 1)
+        await until(on, lambda: consumer.position(queue()) == 1)
         assert where[0] is not threading.main_thread()
         assert where[0].daemon
         assert where[0].name.startswith("fusee-listener")
@@ -69,9 +69,9 @@ def test_threads_when_many_messages_consume_each_once_with_so_many_at_a_time() -
 
         await on.send(*map(str, range(300)))
         consumer = await on.consumer(listen, concurrency=3)
-        await until(lambda: len(seen) == 300)
+        await until(on, lambda: len(seen) == 300)
         await on.world.settle()
-        await until(lambda: consumer.position(queue()) == 300)
+        await until(on, lambda: consumer.position(queue()) == 300)
         assert sorted(seen) == sorted(map(str, range(300)))
         assert at_work_max == 3
         await on.world.do(consumer.close())
@@ -97,11 +97,11 @@ def test_thread_when_the_listener_fails_has_the_message_sent_back(failure: Any) 
         await on.world.advance(3)
         await on.send("a")
         await on.world.settle()
-        await until(lambda: len(times) == 1)
+        await until(on, lambda: len(times) == 1)
         await on.world.settle()
         assert consumer.position(queue()) == 1
         await on.world.advance(2)
-        await until(lambda: times == [0, 1])
+        await until(on, lambda: times == [0, 1])
 
     stage(scene)
 
@@ -117,9 +117,10 @@ def test_thread_when_the_function_gives_something_to_await_awaits_it_on_the_loop
 
         await on.send("good", "bad")
         consumer = await on.consumer(lambda message: work(message))  # noqa: PLW0108 - not known for a coroutine function
-        await until(lambda: len(seen) == 2)
+        await until(on, lambda: len(seen) == 2)
         await on.world.settle()
-        await until(lambda: consumer.position(queue()) == 2)
+        await until(on, lambda: consumer.position(queue()) == 2)
+        await on.world.advance(1)
         assert set(seen) == {threading.current_thread().name}
         assert on.sent_back() == 1
 
@@ -137,7 +138,7 @@ def test_threads_when_ordered_keep_the_order() -> None:
         for number in range(2):
             await on.send(*(str(each) for each in range(50)), to=queue(number))
         consumer = await on.consumer(listen, ordered=True)
-        await until(lambda: all(consumer.position(queue(number)) == 50 for number in range(2)))
+        await until(on, lambda: all(consumer.position(queue(number)) == 50 for number in range(2)))
         assert seen == {number: [str(each) for each in range(50)] for number in range(2)}
 
     stage(scene, queues=2)
@@ -154,12 +155,12 @@ def test_threads_when_closed_wait_for_calls_and_leave_the_rest() -> None:
 
         await on.send("a", "b", "c")
         consumer = await on.consumer(listen, concurrency=1)
-        await until(begun.is_set)
+        await until(on, begun.is_set)
         closing = asyncio.ensure_future(consumer.close())
         await on.world.advance(5)
         assert not closing.done()
         gate.set()
-        await until(lambda: consumer._consumption._runner._outstanding == 0)  # type: ignore[attr-defined]
+        await until(on, lambda: consumer._consumption._runner._outstanding == 0)  # type: ignore[attr-defined]
         await on.world.within(5, closing)
         assert seen == ["a"]
         assert on.committed() == 1
@@ -177,7 +178,7 @@ def test_thread_when_it_never_ends_does_not_keep_the_consumer() -> None:
 
         await on.send("a")
         consumer = await on.consumer(listen)
-        await until(begun.is_set)
+        await until(on, begun.is_set)
         await on.world.do(consumer.close(timeout=2))
         # nothing is done, so nothing but the beginning is committed
         assert on.committed() in (-1, 0)
@@ -197,10 +198,10 @@ def test_thread_when_the_queue_is_gone_is_not_called_with_what_waited() -> None:
 
         await on.send("a", "b", "c")
         consumer = await on.consumer(listen, concurrency=1)
-        await until(begun.is_set)
+        await until(on, begun.is_set)
         await on.world.do(consumer.seek(queue(), 2))
         gate.set()
-        await until(lambda: consumer.position(queue()) == 3)
+        await until(on, lambda: consumer.position(queue()) == 3)
         assert seen == ["a", "c"]
 
     stage(scene)
@@ -258,7 +259,7 @@ def test_hooks_when_listener_is_called_hear_before_and_after(in_threads: bool) -
 
         await on.send("good", "bad")
         consumer = await on.consumer(listen, hooks=[hook], run_in_threads=in_threads, concurrency=1)
-        await until(lambda: len(hook.heard) == 4)
+        await until(on, lambda: len(hook.heard) == 4)
         await on.world.settle()
         assert [each for each in hook.heard if each[0] == "before"] == [
             ("before", [b"good"], False),

@@ -5,14 +5,9 @@ Theory of operation
     rebalance -> acquire -> fetch -> process queue -> concurrent | orderly | a loop -> offsets
                  release <-
 
-`Rebalance` says which queues are ours. For each there is a `Fetch`, which pulls ahead, and a `ProcessQueue`, which
-knows what is done. What is done is committed: with pulls, every few seconds, when a queue is let go, and at the end.
-Nothing is committed before it is done, so whatever ends this process, what was not done comes again.
-
-A queue can change under way. It can be let go, and belongs to others at once; it can be moved, by `seek`, by an
-operator or because the broker no longer has the offset; in order, its lock can be lost. Each time the process queue is
-dropped, which makes whatever is still running with its messages of no consequence, and if the queue stays ours a new
-one begins.
+`Rebalance` says which queues are ours, `HeldQueues` holds them. What is done is committed: with pulls, every few
+seconds, when a queue is let go, and at the end. Nothing is committed before it is done, so whatever ends this process,
+what was not done comes again.
 
 States: created -> running -> closed, or created -> failed. (Java: DefaultMQPushConsumerImpl.)
 """
@@ -23,22 +18,21 @@ import asyncio
 import logging
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from fusee.client.config import DEFAULT_INSTANCE, MessageModel, ServiceState
 from fusee.client.consumer.assignment import strategy as named_strategy
 from fusee.client.consumer.concurrent import Concurrent
-from fusee.client.consumer.fetch import Fetch, FlowLimits, Outbox
+from fusee.client.consumer.held_queues import HeldQueues
 from fusee.client.consumer.iteration import BatchLoop, Iteration, MessageLoop
 from fusee.client.consumer.offsets import BrokerOffsets, LocalOffsets, broker_address, local_offsets_path
 from fusee.client.consumer.options import ConsumerOptions, consumer_options, retry_asked
-from fusee.client.consumer.orderly import Grant, Orderly, QueueLocks
-from fusee.client.consumer.process_queue import ProcessQueue
+from fusee.client.consumer.orderly import Orderly
 from fusee.client.consumer.rebalance import Rebalance
 from fusee.client.consumer.runners import Listener
 from fusee.client.consumer.running_info import running_info
 from fusee.client.consumer.send_back import MAX_RECONSUME_TIMES, SendBack
-from fusee.client.consumer.start_offset import check_consume_from, start_offset
+from fusee.client.consumer.start_offset import check_consume_from
 from fusee.client.consumer.statistics import ConsumeStatistics
 from fusee.client.received import ReceivedMessage
 from fusee.client.subscriptions import declared, subscription, subscriptions
@@ -53,9 +47,10 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from fusee.client.consumer.assignment import AllocateStrategy
+    from fusee.client.consumer.fetch import Fetch
+    from fusee.client.consumer.held_queues import Consumption
     from fusee.client.consumer.offsets import OffsetStore
     from fusee.client.consumer.options import ConsumerSettings
-    from fusee.client.consumer.process_queue import Chunk
     from fusee.client.consumer.start_offset import ConsumeFrom
     from fusee.client.hooks import ConsumeHook
     from fusee.client.session import Session
@@ -73,18 +68,6 @@ _MIB: Final = 1024 * 1024
 _PULL_EXPIRED_S: Final = 120.0
 _LET_GO_S: Final = 0.5
 _RETRY_TOPIC_LOOKS: Final = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
-
-
-class Consumption(Protocol):
-    """Where pulled messages go."""
-
-    def start(self) -> None: ...
-
-    def offer(self, chunk: Chunk) -> None: ...
-
-    def resumed(self, process_queue: ProcessQueue) -> None: ...
-
-    async def close(self, timeout: float, caller: asyncio.Task[Any] | None = None) -> bool: ...
 
 
 class Consumer:
@@ -157,11 +140,6 @@ class Consumer:
         self._announced = dict(self._subscriptions)
         self._statistics = ConsumeStatistics(session.clock)
         self._offsets: OffsetStore = offsets or self._new_offsets()
-        self._limits = FlowLimits(
-            count=self.options.pull_threshold_for_queue,
-            byte_size=self.options.pull_threshold_size_for_queue * _MIB,
-            span=None if ordered else self.options.consume_concurrently_max_span,
-        )
         tries_max = self.options.max_reconsume_times
         self._send_back = SendBack(
             session,
@@ -169,12 +147,17 @@ class Consumer:
             max_reconsume_times=MAX_RECONSUME_TIMES if tries_max < 0 else tries_max,
             unit_mode=self.options.unit_mode,
         )
-        self._locks = QueueLocks(
+        self._held = HeldQueues(
             session,
             group,
-            held=self._process_queues,
-            lost=self._lock_lost,
-            confirmed=self._lock_confirmed,
+            options=self.options,
+            offsets=self._offsets,
+            statistics=self._statistics,
+            subscription=self._announced.__getitem__,
+            consume_from=consume_from,
+            is_ordered=ordered,
+            is_shared=model is MessageModel.CLUSTERING,
+            divide_again=self.members_changed,
         )
         self._listener = Listener(
             listener or batch_listener or _nobody,
@@ -194,17 +177,11 @@ class Consumer:
             model=model,
             strategy=named_strategy(strategy) if isinstance(strategy, str) else strategy,
             topics=lambda: tuple(self._subscriptions),
-            acquire=self._acquire,
-            release=self._release,
+            acquire=self._held.acquire,
+            release=self._held.release,
             on_changed=self._changed,
-            is_dead=self._is_dead,
+            is_dead=self._held.is_dead,
         )
-        self._outbox = Outbox()
-        self._queues: dict[MessageQueue, Fetch] = {}
-        self._lost: set[MessageQueue] = set()
-        self._paused: set[MessageQueue | str] = set()
-        self._is_all_paused = False
-        self._is_forced = False
         self._started_ms = 0
         self._watch: asyncio.Task[Any] | None = None
         self._closing: asyncio.Task[Any] | None = None
@@ -219,15 +196,15 @@ class Consumer:
         is_shared = self.model is MessageModel.CLUSTERING
         send_back = self._send_back if is_shared else None
         if not self._has_listener:
-            return Iteration(self._session, self._listener, is_ordered=self.is_ordered, is_locked=self._is_locked)
+            return Iteration(self._session, self._listener, is_ordered=self.is_ordered, is_locked=self._held.is_locked)
         if self.is_ordered:
             return Orderly(
-                self._session, self._listener, options=self.options, send_back=send_back, is_locked=self._is_locked
+                self._session, self._listener, options=self.options, send_back=send_back, is_locked=self._held.is_locked
             )
         return Concurrent(self._session, self._listener, options=self.options, send_back=send_back)
 
     def __repr__(self) -> str:
-        return f"<Consumer {self.group} {self.state.value}, {len(self._queues)} queues>"
+        return f"<Consumer {self.group} {self.state.value}, {len(self._held)} queues>"
 
     # Life
 
@@ -249,8 +226,7 @@ class Consumer:
             self._started_ms = session.clock.time_ms()
             self.state = ServiceState.RUNNING
             self._consumption.start()
-            if self._needs_locks:
-                self._locks.start()
+            self._held.start(self._consumption)
             # Whoever sends after this has a consumer: the queues are ours, and where they begin is settled.
             await self._rebalance.run_once()
         except BaseException:
@@ -284,9 +260,7 @@ class Consumer:
     async def _leave(self, timeout: float, caller: asyncio.Task[Any] | None) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        for fetch in self._queues.values():
-            fetch.stop()
-            fetch.process_queue.hold()
+        self._held.rest()
         if not await self._consumption.close(timeout, caller) and timeout > 0:
             _log.warning(
                 "group %s: listeners were still at work %g s after the consumer was closed; what they have will be "
@@ -294,8 +268,7 @@ class Consumer:
                 self.group,
                 timeout,
             )
-        self._locks.stop()
-        self._is_forced = True
+        self._held.stop()
         await self._rebalance.stop()
         await self._offsets.close()
         await self._session.unregister_consumer(self.group)
@@ -358,12 +331,12 @@ class Consumer:
     @property
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that are ours now, the retry topic's among them."""
-        return frozenset(self._queues)
+        return frozenset(self._held)
 
     @property
     def faults(self) -> dict[MessageQueue, FuseeError]:
         """Queues that cannot be pulled now, and why."""
-        return {queue: fetch.fault for queue, fetch in self._queues.items() if fetch.fault is not None}
+        return self._held.faults()
 
     def position(self, queue: MessageQueue) -> int:
         """The offset up to which this queue is done. Raises ClientStateError when it is not ours."""
@@ -371,20 +344,11 @@ class Consumer:
 
     def pause(self, *what: MessageQueue | str) -> None:
         """Hand out and pull nothing of these queues or topics, or of all; what is with listeners goes on."""
-        if what:
-            self._paused.update(what)
-        else:
-            self._is_all_paused = True
-        self._follow_pauses()
+        self._held.pause(what)
 
     def resume(self, *what: MessageQueue | str) -> None:
         """Go on after `pause` with these queues or topics, or with all."""
-        if what:
-            self._paused.difference_update(what)
-        else:
-            self._paused.clear()
-            self._is_all_paused = False
-        self._follow_pauses()
+        self._held.resume(what)
 
     async def seek(self, queue: MessageQueue, to: Place) -> None:
         """Go on from here in this queue, and commit it: an offset, its beginning or end, or a time.
@@ -394,9 +358,8 @@ class Consumer:
         """
         self._fetch_of(queue)
         target = await self._find_place(queue, to)
-        fetch = self._fetch_of(queue)
-        self._restart(fetch, target)
-        self._offsets.update(queue, target)
+        self._fetch_of(queue)
+        self._held.move(queue, target)
         failed = await self._offsets.persist([queue])
         if queue in failed:
             raise failed[queue]
@@ -425,8 +388,8 @@ class Consumer:
 
     def _fetch_of(self, queue: MessageQueue) -> Fetch:
         self._check_running()
-        fetch = self._queues.get(queue)
-        if fetch is None or fetch.process_queue.is_dropped:
+        fetch = self._held.fetch_of(queue)
+        if fetch is None:
             raise ClientStateError(
                 f"queue {queue.queue_id} of {queue.topic} on {queue.broker_name} is not with this member of group "
                 f"{self.group!r} now; see `assignment`"
@@ -448,22 +411,6 @@ class Consumer:
         assert isinstance(to, datetime)
         timestamp_ms = round(to.timestamp() * 1000)
         return await calls.search_offset(address, queue.topic, queue.queue_id, timestamp_ms)
-
-    def _is_paused(self, queue: MessageQueue) -> bool:
-        return self._is_all_paused or queue in self._paused or queue.topic in self._paused
-
-    def _follow_pauses(self) -> None:
-        for queue, fetch in self._queues.items():
-            process_queue = fetch.process_queue
-            if process_queue.is_dropped:
-                continue
-            if self._is_paused(queue):
-                fetch.pause()
-                process_queue.hold()
-            elif process_queue.is_held:
-                process_queue.unhold()
-                self._consumption.resumed(process_queue)
-                fetch.resume()
 
     # Topics
 
@@ -503,199 +450,9 @@ class Consumer:
         if wanted is not None:
             self._announced[topic] = wanted
 
-    # Queues
-
-    def _process_queues(self) -> list[ProcessQueue]:
-        return [fetch.process_queue for fetch in self._queues.values()]
-
-    @property
-    def _needs_locks(self) -> bool:
-        return self.is_ordered and self.model is MessageModel.CLUSTERING
-
-    async def _acquire(self, queue: MessageQueue) -> bool:
-        """Take up this queue: lock it if need be, and begin where the group has stopped."""
-        if self.state is not ServiceState.RUNNING:
-            return False
-        grant: Grant | None = None
-        if self._needs_locks:
-            grant = await self._locks.lock(queue)
-            if grant is None:
-                return False
-        try:
-            committed = await self._offsets.load(queue)
-            begin = await start_offset(
-                self._session,
-                queue,
-                committed=committed,
-                consume_from=self._consume_from,
-                reload=self._offsets.load,
-            )
-        except BaseException:
-            if self._needs_locks:
-                self._session.spawn(self._locks.unlock(queue))
-            raise
-        if self._offsets.cached(queue) is None:
-            # From now on the group has a place in this queue, whatever becomes of this process: else what arrives
-            # before the first commit would be lost to a group that begins behind the last message.
-            self._offsets.update(queue, begin)
-            await self._offsets.persist([queue])
-        self._lost.discard(queue)
-        self._begin(queue, begin, grant)
-        return True
-
-    def _begin(self, queue: MessageQueue, begin: int, grant: Grant | None) -> None:
-        process_queue = ProcessQueue(queue, begin, self._session.clock.monotonic())
-        if grant is not None:
-            process_queue.last_locked_at, process_queue.lock_link = grant
-        fetch = self._queues[queue] = Fetch(
-            self._session,
-            process_queue,
-            group=self.group,
-            subscription=lambda: self._announced[queue.topic],
-            options=self.options,
-            limits=self._limits,
-            offsets=self._offsets,
-            statistics=self._statistics,
-            outbox=self._outbox,
-            deliver=self._consumption.offer,
-            moved=self._moved,
-        )
-        if self._is_paused(queue):
-            fetch.pause()
-            process_queue.hold()
-        fetch.start()
-
-    async def _release(self, queue: MessageQueue) -> bool:
-        """Let this queue go and commit what is done; False while it is still being consumed in order."""
-        fetch = self._queues.get(queue)
-        if fetch is None:
-            return True
-        process_queue = fetch.process_queue
-        fetch.stop()
-        process_queue.drop()
-        if self.is_ordered and not await self._is_let_go(process_queue):
-            process_queue.unlock_tries += 1
-            return False
-        self._offsets.update(queue, process_queue.watermark, increase_only=True)
-        failed = await self._offsets.persist([queue]) if await self._may_commit(process_queue) else {}
-        if queue in failed:
-            _log.warning(
-                "group %s: how far %s is consumed could not be committed; some messages will be delivered again: %s",
-                self.group,
-                queue,
-                failed[queue],
-            )
-        self._offsets.remove(queue)
-        self._queues.pop(queue, None)
-        self._lost.discard(queue)
-        if self._needs_locks:
-            await self._locks.unlock(queue)
-        return True
-
-    async def _may_commit(self, process_queue: ProcessQueue) -> bool:
-        """Whether the group's place in this queue is ours to move: in order only with the lock in hand."""
-        if not self._needs_locks or self._locks.is_fresh(process_queue):
-            return True
-        try:
-            return await self._locks.lock(process_queue.queue) is not None
-        except FuseeError as error:
-            _log.info("group %s: %s is let go without a commit: %s", self.group, process_queue.queue, error)
-            return False
-
-    async def _is_let_go(self, process_queue: ProcessQueue) -> bool:
-        """Wait a little for the listener that has a message of this queue; whether to wait no longer."""
-        if self._is_free(process_queue):
-            return True
-        freed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def settle() -> None:
-            if not freed.done():
-                freed.set_result(None)
-
-        process_queue.when_freed = settle
-        timer = self._session.timers.call_later(_LET_GO_S, settle)
-        try:
-            await freed
-        finally:
-            timer.cancel()
-            process_queue.when_freed = None
-        return self._is_free(process_queue)
-
-    def _is_free(self, process_queue: ProcessQueue) -> bool:
-        since = self._session.clock.monotonic() - process_queue.last_consumed_at
-        return not process_queue.is_consuming or self._is_forced or since > self.options.consume_timeout_min * 60
-
-    def _restart(self, fetch: Fetch, begin: int) -> None:
-        """Go on elsewhere in this queue: what was pulled, and what is under way, counts no more."""
-        process_queue = fetch.process_queue
-        fetch.stop()
-        process_queue.drop()
-        link = process_queue.lock_link
-        grant = Grant(process_queue.last_locked_at, link) if link is not None else None
-        self._begin(process_queue.queue, begin, grant)
-
-    def _moved(self, process_queue: ProcessQueue, next_offset: int) -> None:
-        """The broker says that the queue goes on elsewhere than where we are."""
-        queue = process_queue.queue
-        here = process_queue.next_offset
-        if next_offset >= here:
-            if next_offset > here and here > 0:
-                _log.warning(
-                    "group %s: %s goes on at %d; what was from %d on is no longer there, or an operator skipped it",
-                    self.group,
-                    queue,
-                    next_offset,
-                    here,
-                )
-            process_queue.skip_to(next_offset)
-            self._offsets.update(queue, process_queue.watermark, increase_only=True)
-            return
-        _log.warning(
-            "group %s: %s goes back from %d to %d: the broker has no such offset, or an operator moved the group",
-            self.group,
-            queue,
-            here,
-            next_offset,
-        )
-        fetch = self._queues.get(queue)
-        if fetch is not None and fetch.process_queue is process_queue:
-            self._restart(fetch, next_offset)
-            self._offsets.update(queue, next_offset)
-            self._session.spawn(self.persist_offsets())
-
-    def _is_locked(self, process_queue: ProcessQueue) -> bool:
-        """Whether this queue may be consumed now."""
-        return not self._needs_locks or self._locks.check(process_queue)
-
-    def _lock_confirmed(self, process_queue: ProcessQueue) -> None:
-        self._consumption.resumed(process_queue)
-
-    def _lock_lost(self, process_queue: ProcessQueue) -> None:
-        """Another member may consume this queue: forget what was pulled, and take it up anew."""
-        queue = process_queue.queue
-        fetch = self._queues.get(queue)
-        if fetch is None or fetch.process_queue is not process_queue:
-            return
-        _log.warning("group %s: the lock of %s is lost; it is taken up anew when it can be had", self.group, queue)
-        fetch.stop()
-        process_queue.drop()
-        self._lost.add(queue)
-        self._rebalance.request()
-
-    def _is_dead(self, queue: MessageQueue) -> bool:
-        fetch = self._queues.get(queue)
-        if queue in self._lost or fetch is None:
-            return True
-        idle = self._session.clock.monotonic() - fetch.process_queue.last_pulled_at
-        return idle > _PULL_EXPIRED_S and not fetch.is_alive
-
     def _changed(self, topic: str, every: frozenset[MessageQueue], ours: frozenset[MessageQueue]) -> None:
         """The queues of a topic were divided anew."""
-        options, count = self.options, max(len(self._queues), 1)
-        if options.pull_threshold_for_topic != -1:
-            self._limits.count = max(1, options.pull_threshold_for_topic // count)
-        if options.pull_threshold_size_for_topic != -1:
-            self._limits.byte_size = max(1, options.pull_threshold_size_for_topic // count) * _MIB
+        self._held.divide_limits()
         wanted = self._subscriptions.get(topic)
         if wanted is not None:
             self._subscriptions[topic] = replace(wanted, version=self._next_version(topic))
@@ -731,24 +488,20 @@ class Consumer:
         """An operator moved the group: go on from there."""
         moved = False
         for queue, next_offset in offsets.items():
-            fetch = self._queues.get(queue)
-            if queue.topic != topic or fetch is None or fetch.process_queue.is_dropped:
-                continue
-            _log.warning("group %s: an operator moved %s to %d", self.group, queue, next_offset)
-            self._restart(fetch, next_offset)
-            self._offsets.update(queue, next_offset)
-            moved = True
+            if queue.topic == topic and self._held.move(queue, next_offset):
+                _log.warning("group %s: an operator moved %s to %d", self.group, queue, next_offset)
+                moved = True
         if moved:
             self._session.spawn(self.persist_offsets())
 
     def status(self, topic: str) -> dict[MessageQueue, int]:
         """How far each queue of the topic is consumed."""
-        self._note_progress()
+        self._held.note_progress()
         return self._offsets.snapshot(topic)
 
     def running_info(self) -> ConsumerRunningInfo:
         """What an operator wants to see of this member."""
-        process_queues = self._process_queues()
+        process_queues = self._held.process_queues()
         return running_info(
             self._session,
             self.heartbeat(),
@@ -758,10 +511,7 @@ class Consumer:
             options=self.options,
             is_ordered=self.is_ordered,
             started_ms=self._started_ms,
-            locked={
-                each: self._needs_locks and not each.is_dropped and self._locks.is_fresh(each)
-                for each in process_queues
-            },
+            locked={each: self._held.is_lent(each) for each in process_queues},
         )
 
     async def consume_directly(self, message: StoredMessage, broker_name: str) -> ConsumeDirectlyResult:
@@ -789,20 +539,7 @@ class Consumer:
     async def persist_offsets(self) -> None:
         """Commit what is done."""
         self._statistics.sample()
-        self._note_progress()
-        ours = [
-            queue
-            for queue, fetch in self._queues.items()
-            if not self._needs_locks or self._locks.is_fresh(fetch.process_queue)
-        ]
-        failed = await self._offsets.persist(ours)
-        for queue, error in failed.items():
-            _log.info("group %s: %s is not committed yet: %s", self.group, queue, error)
-
-    def _note_progress(self) -> None:
-        for queue, fetch in self._queues.items():
-            if not fetch.process_queue.is_dropped:
-                self._offsets.update(queue, fetch.process_queue.watermark, increase_only=True)
+        await self._held.persist()
 
 
 _WHERE: Final[dict[object, str]] = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
