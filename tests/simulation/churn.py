@@ -35,6 +35,7 @@ TOPICS: Final = (TOPIC, f"%RETRY%{GROUP}")
 QUEUES: Final = 4
 MEMBERS_MAX: Final = 5
 PATIENCE_S: Final = 1800.0
+LATENCY_S: Final = 0.002
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class Churn(ClusterWorld):
         super().__init__(brokers=plan.brokers, name_servers=2, seed=plan.seed)
         self.plan = plan
         self.random = random.Random(plan.seed)
-        self.witness = Witness(self.clock.monotonic, ordered=plan.ordered)
+        self.witness = Witness(self.clock.monotonic, ordered=plan.ordered, race_s=2 * LATENCY_S)
         self.broken: PromiseBrokenError | None = None
         self.members: list[Member] = []
         self.done: Counter[str] = Counter()
@@ -253,14 +254,27 @@ class Churn(ClusterWorld):
         while len(self.members) < 2:
             await self.join()
         deadline = self.clock.monotonic() + PATIENCE_S
-        while (self._sends or self.witness.missing) and self.clock.monotonic() < deadline:
+        while (self._sends or self.witness.missing or self.lag) and self.clock.monotonic() < deadline:
             await self.advance(5.0)
         self.witness.check_end()
-        await self.advance(10.0)
+        # What is consumed and not yet committed when members leave in order is committed by that.
+        await self.send()
+        while self._sends or self.witness.missing:
+            await self.advance(0.05)
         for member in list(self.members):
             await self._part(member)
+        assert not self.lag, f"{self.lag} messages are consumed and not committed, though every member left in order"
         await self.do(self.producer.close())
         await self.close()
+
+    @property
+    def lag(self) -> int:
+        """Messages of the topic that are stored and not committed."""
+        return sum(
+            broker.store.max_offset(TOPIC, queue_id) - max(broker.offsets.query(GROUP, TOPIC, queue_id), 0)
+            for broker in self.brokers.values()
+            for queue_id in range(QUEUES)
+        )
 
     # What is done
 
@@ -293,6 +307,10 @@ class Churn(ClusterWorld):
         except ConnectError:  # no name server is there, and a client cannot begin without
             self.sessions.remove(session)
             return
+        for broker_host in self.broker_hosts.values():
+            weather = self.network.weather(host, broker_host)
+            weather.latency = self.random.choice((0.0, 0.0, LATENCY_S))
+            weather.chunk_max = self.random.choice((0, 0, 300))
         member = Member(self, host, session)
         self.witness.happened(f"{host} joins")
         self.members.append(member)

@@ -79,7 +79,7 @@ def test_commit_of_less_is_going_back(member: str) -> None:
         seen.committed(QUEUE, 1, member)
 
 
-def test_commit_of_less_in_the_same_instant_is_a_race_of_two_members() -> None:
+def test_commit_of_less_within_one_exchange_is_a_race_of_two_members() -> None:
     seen = witness()
     consume(seen, 0, 1)
     seen.committed(QUEUE, 2, "a")
