@@ -1,4 +1,4 @@
-"""What Fusee can do so far, shown on this machine in a few seconds: `make demo`."""
+"""What Fusee can do, shown on this machine in a few seconds: `make demo`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.rule import Rule
 
 PARTS = {
+    "A message queue inside a Python program": "demo_clients.py",
     "Two name servers, one of which dies": "demo_name_servers.py",
-    "A store that loses power while it writes": "demo_store.py",
     "A broker that is killed in the middle of its work": "demo_broker.py",
+    "A store that loses power while it writes": "demo_store.py",
 }
 
 out = Console(highlight=False)
@@ -25,7 +26,7 @@ def main() -> None:
         if done.returncode:
             raise SystemExit(f"{program} failed")
     out.print(Rule())
-    out.print("Next: fusee --help, README.md, docs/ARCHITECTURE.md")
+    out.print("Next: examples/README.md, docs/clients.md, fusee --help")
 
 
 if __name__ == "__main__":

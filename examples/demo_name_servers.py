@@ -1,12 +1,11 @@
 """Two name servers, one of which dies: part of `make demo`.
 
-Starts two name servers as real processes, registers a broker by protocol with both, asks for the route of a topic
-over the wire, kills the name server that answered, and shows that the client moves on to the other.
+Starts two name servers and a broker as real processes, makes a topic and asks for its route, kills the name server
+that answered, and shows that the client moves on to the other.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import subprocess
@@ -14,113 +13,89 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from fusee.client.name_servers import NameServers
-from fusee.clock import SystemClock
+import fusee
 from fusee.service import run
-from fusee.transport import Client, TcpNetwork
-from fusee.wire.bodies.route import TopicRouteData, decode_route
-from fusee.wire.bodies.topic import RegisterBrokerBody, TopicConfig, TopicConfigTable, encode_register_body
-from fusee.wire.codes import RequestCode
-from fusee.wire.command import Command
-from fusee.wire.headers.namesrv import GetRouteInfo, RegisterBroker
+
+if TYPE_CHECKING:
+    from fusee.admin.views import TopicRouteView
 
 out = Console(highlight=False)
 
 
-def start_name_server(folder: Path, number: int) -> tuple[subprocess.Popen[str], str, float]:
-    """A name server on a free port; the process, its address, and how long it took to start."""
-    begun = time.perf_counter()
+def done(text: str) -> None:
+    out.print(f"[green]✓[/] {text}")
+
+
+def start(*arguments: str) -> tuple[subprocess.Popen[str], str]:
+    """A `fusee` process on a free port, and its address."""
     process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "fusee", "namesrv", "--listen", "127.0.0.1:0"),
-            *("--kv-path", str(folder / f"kv-{number}.json"), "--log-level", "error"),
-        ],
+        [sys.executable, "-m", "fusee", *arguments, "--listen", "127.0.0.1:0", "--log-level", "error"],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdout is not None
     line = process.stdout.readline()
-    found = re.search(r"listening on (\S+)", line)
+    found = re.search(r"listening on ([\d.:]+)", line)
     if found is None:
-        raise SystemExit(f"the name server did not start: {line!r}")
-    return process, found[1], time.perf_counter() - begun
+        raise SystemExit(f"{arguments[0]} did not start: {line!r}")
+    return process, found[1]
 
 
-def registration() -> Command:
-    """A broker group of one master that holds the topic `orders` in four queues."""
-    topics = [TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4) for name in ("orders", "payments")]
-    body = RegisterBrokerBody(
-        topic_config_serialize_wrapper=TopicConfigTable(topic_config_table={t.topic_name: t for t in topics})
-    )
-    header = RegisterBroker(
-        cluster_name="DefaultCluster",
-        broker_name="broker-a",
-        broker_id=0,
-        broker_address="127.0.0.1:10911",
-        ha_server_address="127.0.0.1:10912",
-    )
-    return Command.request(RequestCode.REGISTER_BROKER, header, body=encode_register_body(body))
-
-
-def route_query() -> Command:
-    return Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfo(topic="orders"))
-
-
-def show(route: TopicRouteData) -> None:
-    table = Table(title="route of topic 'orders', as any RocketMQ client gets it", title_justify="left")
-    for column in ("broker", "cluster", "id", "address", "queues", "permission"):
+def show(route: TopicRouteView) -> None:
+    table = Table(title=f"route of topic {route.topic!r}, as any RocketMQ client gets it", title_justify="left")
+    for column in ("broker", "cluster", "id", "address", "queues"):
         table.add_column(column)
-    queues = {queue.broker_name: queue for queue in route.queue_datas}
-    for broker in route.broker_datas:
-        queue = queues[broker.broker_name]
-        for broker_id, address in sorted(broker.broker_addrs.items()):
-            counts = (str(queue.write_queue_nums), str(queue.perm))
-            table.add_row(broker.broker_name, broker.cluster, str(broker_id), address, *counts)
+    for group in route.groups:
+        for broker_id, address in sorted(group.addresses.items()):
+            table.add_row(group.broker_name, group.cluster, str(broker_id), address, str(group.write_queues))
     out.print(table)
 
 
-async def talk(processes: dict[str, subprocess.Popen[str]]) -> None:
-    client = Client(network=TcpNetwork(), clock=SystemClock(), timers=asyncio.get_running_loop())
-    try:
-        name_servers = NameServers(client, list(processes))
-        for address in name_servers.addresses:
-            answer = await client.request(address, registration())
-            out.print(f"[green]✓[/] broker-a registered with {address}: code {answer.code}")
+async def talk(name_servers: dict[str, subprocess.Popen[str]]) -> None:
+    async with fusee.connect(";".join(name_servers)) as mq:
+        await mq.admin.create_topic("orders", queues=4)
+        show(await mq.admin.topic_route("orders"))
+        lost = mq.session.name_servers.current
+        done(f"answered by {lost}")
 
-        answer = await name_servers.request(route_query())
-        out.print(f"[green]✓[/] route query answered by {name_servers.current}")
-        show(decode_route(answer.body))
-
-        lost = name_servers.current
-        processes[lost].kill()
-        processes[lost].wait()
+        name_servers[lost].kill()
+        name_servers[lost].wait()
         out.print(f"[yellow]✗[/] name server {lost} killed")
         begun = time.perf_counter()
-        answer = await name_servers.request(route_query())
+        await mq.admin.topic_route("orders")
         took_ms = (time.perf_counter() - begun) * 1000
-        out.print(f"[green]✓[/] the client moved to {name_servers.current}: code {answer.code} after {took_ms:.1f} ms")
-        assert name_servers.current != lost
-        assert decode_route(answer.body).broker_datas[0].broker_addrs == {0: "127.0.0.1:10911"}
-    finally:
-        await client.close()
+        done(f"the client moved to {mq.session.name_servers.current} within {took_ms:.1f} ms")
+        sent = await mq.send("payments", b"a topic that is made now")
+        done(f"and a new topic is found there: stored in queue {sent.queue.queue_id} of {sent.queue.broker_name}")
+        assert mq.session.name_servers.current != lost
 
 
 def main() -> None:
-    processes: dict[str, subprocess.Popen[str]] = {}
+    processes: list[subprocess.Popen[str]] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
+            name_servers: dict[str, subprocess.Popen[str]] = {}
             for number in (1, 2):
-                process, address, seconds = start_name_server(Path(folder), number)
-                processes[address] = process
-                out.print(f"[green]✓[/] name server {number} listens on {address}, started in {seconds:.2f} s")
-            run(talk(processes))
+                process, address = start("namesrv", "--kv-path", str(Path(folder) / f"kv-{number}.json"))
+                name_servers[address] = process
+                processes.append(process)
+            settings = Path(folder) / "broker.properties"
+            settings.write_text("fastListenPort=0\nhaListenPort=0\nmappedFileSizeCommitLog=16777216\n")
+            process, address = start(
+                *("broker", "-n", ";".join(name_servers), "--name", "broker-a"),
+                *("--store", str(Path(folder) / "store"), "-c", str(settings)),
+            )
+            processes.append(process)
+            done(f"name servers on {' and '.join(name_servers)}, a broker on {address}")
+            run(talk(name_servers))
         finally:
-            for process in processes.values():
+            for process in processes:
                 process.terminate()
                 process.wait(10)
 

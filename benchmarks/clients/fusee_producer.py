@@ -10,8 +10,6 @@ import fusee
 from benchmarks.clients.reporting import REPORT_EVERY_S, Tally
 from fusee.service import run
 
-WINDOW = 64
-
 
 async def main(arguments: argparse.Namespace) -> None:
     tally = Tally("Send")
@@ -35,21 +33,9 @@ async def main(arguments: argparse.Namespace) -> None:
                     else:
                         tally.done += 1
 
-            async def many_at_a_time() -> None:
-                while True:
-                    sent = [send(topic, body) for _ in range(WINDOW)]
-                    for future in sent:
-                        try:
-                            await future
-                        except fusee.FuseeError:
-                            tally.failed += 1
-                        else:
-                            tally.done += 1
-
-            worker = many_at_a_time if arguments.auto_batch else one_at_a_time
             async with asyncio.TaskGroup() as group:
                 for _ in range(arguments.workers):
-                    group.create_task(worker())
+                    group.create_task(one_at_a_time())
                 gc.freeze()
                 while True:
                     await asyncio.sleep(REPORT_EVERY_S)

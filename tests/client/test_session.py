@@ -75,6 +75,21 @@ def test_publish_route_when_topic_unknown_assumes_queues_of_default_topic() -> N
     play(scene)
 
 
+def test_read_route_of_a_topic_that_a_send_makes_is_waited_for() -> None:
+    async def scene(world: ClusterWorld) -> None:
+        session = await world.session()
+        assert (await world.do(session.publish_route("fresh"))).is_assumed
+        reading = asyncio.ensure_future(session.read_route("fresh"))
+        await world.advance(0.5)
+        assert not reading.done()
+        world.create_topic("fresh", 2)
+        route = await world.within(1.0, reading)
+        assert not route.is_assumed
+        assert len(route.read_queues) == 2
+
+    play(scene)
+
+
 def test_publish_route_when_no_broker_makes_topics_says_what_to_do() -> None:
     async def scene(world: ClusterWorld) -> None:
         session = await world.session()

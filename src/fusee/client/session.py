@@ -66,6 +66,8 @@ _log = logging.getLogger(__name__)
 
 _INBOUND_MAX: Final = 4096
 _GREETING: Final = "greeting"
+_MADE_TOPIC_TRIES: Final = 20
+_MADE_TOPIC_PAUSE: Final = 0.1
 
 
 class Session:
@@ -243,13 +245,30 @@ class Session:
         return route
 
     async def read_route(self, topic: str) -> TopicRoute:
-        """Where to read this topic. Raises TopicNotFoundError when there is no such topic."""
+        """Where to read this topic. Raises TopicNotFoundError when there is no such topic.
+
+        A topic that a send of this client has just made is waited for: its broker tells the name servers in a moment.
+        """
         route = self.routes.get(topic)
-        if route is None or route.is_assumed:
-            await self.refresh_route(topic)
+        tries = _MADE_TOPIC_TRIES if route is not None and route.is_assumed else 1
+        while route is None or route.is_assumed:
+            tries -= 1
+            try:
+                await self.refresh_route(topic)
+            except TopicNotFoundError:
+                if tries <= 0:
+                    raise
+                await self._pause(_MADE_TOPIC_PAUSE)
             route = self.routes.get(topic)
-            assert route is not None
         return route
+
+    async def _pause(self, seconds: float) -> None:
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self.timers.call_later(seconds, _wake, over)
+        try:
+            await over
+        finally:
+            timer.cancel()
 
     async def refresh_route(self, topic: str) -> bool:
         """Ask the name servers for this topic's route; whether it changed. Raises TopicNotFoundError, ConnectError.
@@ -541,6 +560,11 @@ class _Promise:
             flushes=settings.get("flushDiskType", "").strip() == "SYNC_FLUSH",
             replicates=settings.get("brokerRole", "").strip() == "SYNC_MASTER",
         )
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _client_id(config: ClientConfig, ip: str, chooser: random.Random) -> str:

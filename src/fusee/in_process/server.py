@@ -22,11 +22,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import difflib
+import shutil
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fusee.broker import Broker, BrokerConfig
@@ -200,7 +201,9 @@ class EmbeddedServer:
 
     def _open_store(self, stack: AsyncExitStack) -> None:
         if self._given_store is None:
-            self.store_path = Path(stack.enter_context(TemporaryDirectory(prefix="fusee-")))
+            # Not a TemporaryDirectory: at the end of the program that would remove itself under a running broker.
+            self.store_path = Path(mkdtemp(prefix="fusee-"))
+            stack.callback(shutil.rmtree, self.store_path, ignore_errors=True)
 
     def _stop_the_clock(self, stack: AsyncExitStack) -> None:
         loop = asyncio.get_running_loop()

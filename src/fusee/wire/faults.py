@@ -96,7 +96,7 @@ class Fault:
 
 def error_for(code: int, remark: str | None, address: str, request_code: int) -> RemoteError:
     """The exception for this answer; its text says who answered what to which request, and what may help."""
-    said = (remark or "").strip()[:REMARK_SIZE_MAX]
+    said = (remark or "").strip()[:REMARK_SIZE_MAX].rstrip(".")
     try:
         known = ResponseCode(code)
     except ValueError:

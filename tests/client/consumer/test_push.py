@@ -84,10 +84,11 @@ def test_start_when_topic_is_missing_raises_or_waits() -> None:
         notes = Notes()
         consumer = await on.consumer(notes, topics="later", missing_topic="wait")
         assert not [each for each in consumer.assignment if each.topic == "later"]
+        await on.world.advance(20)
         on.world.create_topic("later", 1)
-        await on.world.advance(31)
+        await on.world.advance(6)  # sooner than the next look at routes, and than the next division of queues
         await on.send("x", to=queue(topic="later"))
-        await on.world.advance(2)
+        await on.world.advance(1)
         assert notes.bodies == ["x"]
 
     stage(scene)

@@ -67,7 +67,8 @@ _log = logging.getLogger(__name__)
 _MIB: Final = 1024 * 1024
 _PULL_EXPIRED_S: Final = 120.0
 _LET_GO_S: Final = 0.5
-_RETRY_TOPIC_LOOKS: Final = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+_TOPIC_LOOKS: Final = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
+_TOPIC_LOOK_LAST: Final = 5.0
 
 
 class Consumer:
@@ -235,8 +236,7 @@ class Consumer:
             await session.end_use()
             raise
         self._rebalance.start()
-        if self.model is MessageModel.CLUSTERING:
-            self._watch = session.spawn(self._watch_for_retry_topic())
+        self._watch = session.spawn(self._watch_for_topics())
 
     async def close(self, timeout: float | None = None) -> None:
         """Wait for listeners that are at work, commit what is done, and leave the group.
@@ -422,22 +422,34 @@ class Consumer:
                 if self.options.missing_topic == "raise" and not is_retry_topic(topic):
                     raise
 
-    async def _watch_for_retry_topic(self) -> None:
-        """The first heartbeat makes it; its route is looked for at once, so that no retry waits for the next look."""
-        topic = retry_topic(self.group)
-        for seconds in _RETRY_TOPIC_LOOKS:
-            if self._session.cached_route(topic) is not None:
-                return
+    async def _watch_for_topics(self) -> None:
+        """Look for topics that do not exist yet, more often than routes are looked at.
+
+        The first heartbeat makes the retry topic, and no retry shall wait for the next look; it is given up when it is
+        not made. A topic that the user waits for is looked for until it is there.
+        """
+        looks = iter(_TOPIC_LOOKS)
+        while missing := self._missing_topics():
+            seconds = next(looks, 0.0)
+            if not seconds:
+                missing = [topic for topic in missing if not is_retry_topic(topic)]
+                if not missing:
+                    return
             over = asyncio.Event()
-            timer = self._session.timers.call_later(seconds, over.set)
+            timer = self._session.timers.call_later(seconds or _TOPIC_LOOK_LAST, over.set)
             try:
                 await over.wait()
             finally:
                 timer.cancel()
-            try:
-                await self._session.refresh_route(topic)
-            except FuseeError as error:
-                _log.debug("group %s: no route of %s yet: %s", self.group, topic, error)
+            for topic in missing:
+                try:
+                    await self._session.refresh_route(topic)
+                except FuseeError as error:
+                    _log.debug("group %s: no route of %s yet: %s", self.group, topic, error)
+
+    def _missing_topics(self) -> list[str]:
+        routes = {topic: self._session.cached_route(topic) for topic in self._subscriptions}
+        return [topic for topic, route in routes.items() if route is None or route.is_assumed]
 
     def _next_version(self, topic: str) -> int:
         known = self._subscriptions.get(topic)

@@ -137,7 +137,7 @@ class Listener:
         retry.__cause__ = error
         more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
         _log.warning(
-            "group %s: the listener failed on %s%s, which will be tried again",
+            "group %s: the listener failed on %s%s; it is tried again, or made a dead letter when it was the last try",
             self._group,
             messages[0],
             more,
