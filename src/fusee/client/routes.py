@@ -152,6 +152,10 @@ class RouteTable:
         other = min(brokers)
         return brokers[other], other != MASTER_ID
 
+    def slave_id(self, broker_name: str) -> int | None:
+        """The smallest broker id of a slave in this group; None when there is none."""
+        return min((each for each in self._brokers.get(broker_name, ()) if each != MASTER_ID), default=None)
+
     def any_address(self, topic: str, chooser: random.Random) -> str | None:
         """A broker that serves this topic, the master of its group where there is one."""
         route = self._routes.get(topic)

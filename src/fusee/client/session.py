@@ -352,6 +352,10 @@ class Session:
         """Where to read from this broker group, and whether that is a slave."""
         return self.routes.read_address(broker_name, broker_id, only_this=only_this)
 
+    def slave_id(self, broker_name: str) -> int | None:
+        """The smallest broker id of a slave in this group; None when there is none."""
+        return self.routes.slave_id(broker_name)
+
     # Producers and consumers
 
     def register_producer(self, group: str, party: ProducerParty) -> None:

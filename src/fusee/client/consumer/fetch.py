@@ -14,6 +14,11 @@ consumed: the broker works while we do. Nothing here is a task: an answer calls 
 Each pull carries how far the queue is consumed, where the store of offsets allows it, and goes to the broker that the
 last answer suggested.
 
+Slaves. A master that cannot be reached is gone, or only we do not reach it: its slave is asked at once, and the name
+servers in the meantime. A slave serves what it has when its master is away; when it is there the slave refuses, or sends
+us back to it. What a slave does not have yet is waited for: offsets are the same on both, and none is skipped. As
+long as no master is known, each answer of a slave that brings nothing is a reason to ask the name servers again.
+
 Errors. A connection that broke, or cannot be made, is tried again soon and then less and less often, and the route is
 asked for in case the broker has moved. A broker that does not know our subscription gets a heartbeat first. Bytes that
 are no records: nothing of the answer is used, and single messages are asked for from the same offset on, so that those
@@ -63,7 +68,9 @@ HOLD_MS: Final = 15_000
 TIMEOUT_S: Final = 30.0
 _FLOW_CONTROL_S: Final = 0.02
 _CONNECT_AGAIN_S: Final = 0.1
+_CONNECT_TOLD_AT: Final = 3
 _EMPTY_AGAIN_S: Final = 0.05
+_ROUTE_AGAIN_S: Final = 1.0
 _DAMAGED_AGAIN_MAX_S: Final = 30.0
 
 
@@ -147,6 +154,8 @@ class Fetch:
         self._is_stopped = False
         self._is_careful = False
         self._broker_id = 0
+        self._is_slave = False
+        self._looked_at = -_ROUTE_AGAIN_S
         self._failures = 0
         self._link: Link | None = None
         self._opaque = 0
@@ -221,12 +230,12 @@ class Fetch:
         if found is None:
             self._open(self._find_broker)
             return
-        address, is_slave = found
+        address, self._is_slave = found
         link = self._session.transport.open_link(address)
         if link is None or link.is_write_paused:
             self._open(self._connect, address)
             return
-        header = self._fill(is_slave)
+        header = self._fill(self._is_slave)
         process_queue.last_pulled_at = self._started_at = self._monotonic()
         try:
             self._opaque = link.begin(RequestCode.PULL_MESSAGE, TIMEOUT_S, self._answered)
@@ -313,6 +322,8 @@ class Fetch:
             if not process_queue.is_dropped:
                 self._pull()
         else:
+            if self._is_slave and self._session.master_address(process_queue.queue.broker_name) is None:
+                self._look_for_master(now)
             stays = answer.next_offset <= process_queue.next_offset
             process_queue.next_offset = max(process_queue.next_offset, answer.next_offset)
             if stays and now - self._started_at < _EMPTY_AGAIN_S:
@@ -351,10 +362,20 @@ class Fetch:
     def _fail(self, error: FuseeError) -> None:
         self._failures += 1
         self.fault = error
+        was_slave = self._is_slave
         self._broker_id = 0  # a slave that does not serve must not be asked for ever
         longest = self._options.pull_time_delay_ms_when_exception / 1000
-        if self._failures == 1 and not is_retry_topic(self.process_queue.queue.topic):
-            _log.warning("%s cannot be pulled and will be tried again: %s", self.process_queue.queue, error)
+        # A connection that breaks takes every queue of its broker along, and is back in a moment.
+        told_at = _CONNECT_TOLD_AT if isinstance(error, TransportError) else 1
+        if self._failures == told_at and not is_retry_topic(self.process_queue.queue.topic):
+            queue = self.process_queue.queue
+            _log.warning(
+                "queue %d of %s on broker %s cannot be pulled and will be tried again: %s",
+                queue.queue_id,
+                queue.topic,
+                queue.broker_name,
+                error,
+            )
         if isinstance(error, RemoteError) and error.code == ResponseCode.FLOW_CONTROL:
             self._rest(_FLOW_CONTROL_S)
         elif isinstance(error, RemoteError) and error.code == ResponseCode.GO_AWAY and self._failures == 1:
@@ -362,11 +383,27 @@ class Fetch:
         elif isinstance(error, SubscriptionError) and self._failures % 2 == 1:
             self._open(self._introduce, error.address)
         elif isinstance(error, TransportError):
-            self._rest(min(_CONNECT_AGAIN_S * 2 ** min(self._failures - 1, 10), longest))
-            if self._failures % 4 == 2:
-                self._session.spawn(self._look_for_route())
+            if self._failures % 4 in (1, 2):
+                self._look_for_master(self._monotonic())
+            slave_id = None if was_slave else self._session.slave_id(self.process_queue.queue.broker_name)
+            if slave_id is not None:
+                self._broker_id = slave_id
+                self._rest(0.0 if self._failures == 1 else self._pause())
+            else:
+                self._rest(self._pause())
         else:
-            self._rest(longest)
+            # A slave refuses while its master is there, so that is where to go.
+            self._rest(self._pause() if was_slave else longest)
+
+    def _pause(self) -> float:
+        """How long to rest after so many failures."""
+        longest = self._options.pull_time_delay_ms_when_exception / 1000
+        return min(_CONNECT_AGAIN_S * 2 ** min(self._failures - 1, 10), longest)
+
+    def _look_for_master(self, now: float) -> None:
+        if now - self._looked_at >= _ROUTE_AGAIN_S:
+            self._looked_at = now
+            self._session.spawn(self._look_for_route())
 
     def _recovered(self) -> None:
         if not is_retry_topic(self.process_queue.queue.topic):

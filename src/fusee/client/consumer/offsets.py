@@ -16,12 +16,16 @@ smaller offset is written only after an `update` that lowered it, or a `freeze`:
 reason `pull_commit` gives an offset to ride on a pull only while nobody else is known to be ahead, and only on the
 connection on which that was found out.
 
+When the master of a broker group is gone, its slave is asked and told: it passes on what was committed there when the
+master is back.
+
 (Java: RemoteBrokerOffsetStore, LocalFileOffsetStore, ControllableOffset.)
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -152,10 +156,26 @@ class BrokerOffsets(_Table):
 
     async def load(self, queue: MessageQueue) -> int | None:
         address = await broker_address(self._session, queue)
-        committed_offset = await self._session.calls.query_offset(address, self._group, queue.topic, queue.queue_id)
+        try:
+            committed_offset = await self._session.calls.query_offset(address, self._group, queue.topic, queue.queue_id)
+        except TransportError:
+            address = await self._other_address(queue, address)
+            committed_offset = await self._session.calls.query_offset(address, self._group, queue.topic, queue.queue_id)
         if committed_offset is not None:
             self._reached[queue] = _Reached(committed_offset)
         return committed_offset
+
+    async def _other_address(self, queue: MessageQueue, failed: str) -> str:
+        """Who has taken the place of a broker that cannot be reached; raises what is being handled when nobody has.
+
+        Only the name servers say that a master is gone: as long as they know it, its offsets are the group's.
+        """
+        with suppress(FuseeError):
+            await self._session.refresh_route(queue.topic)
+        address = await broker_address(self._session, queue)
+        if address == failed:
+            raise  # noqa: PLE0704 - called where an error is handled
+        return address
 
     def pull_commit(self, queue: MessageQueue) -> int | None:
         reached = self._reached.get(queue)
@@ -191,8 +211,15 @@ class BrokerOffsets(_Table):
         reached = self._reached.get(queue)
         if reached is None:
             return
-        session, calls = self._session, self._session.calls
+        session = self._session
         address = await broker_address(session, queue)
+        try:
+            await self._commit_to(address, queue, reached)
+        except TransportError:
+            await self._commit_to(await self._other_address(queue, address), queue, reached)
+
+    async def _commit_to(self, address: str, queue: MessageQueue, reached: _Reached) -> None:
+        session, calls = self._session, self._session.calls
         if reached.is_lowered:
             lowered = reached.next_offset
             await calls.update_offset(address, self._group, queue.topic, queue.queue_id, lowered)
