@@ -55,6 +55,7 @@ class Soak:
         self.again = 0
         self.joined = 0
         self.cut = 0
+        self.refused: list[str] = []
         self.samples: list[Sample] = []
 
     async def play(self, progress: Progress) -> None:
@@ -139,28 +140,35 @@ class Soak:
     async def _churn(self, mq: fusee.Connection) -> None:
         while not self._is_over:
             await asyncio.sleep(CHURN_EVERY_S)
-            match self._chance.randrange(4):
-                case 0:  # a member that works for a moment and leaves
-                    async with mq.consumer(TOPIC, group="soak", consume_from="first", listener=self._consume):
-                        self.joined += 1
-                        await asyncio.sleep(CHURN_EVERY_S)
-                case 1:  # a program that connects, does something of everything, and ends
-                    async with fusee.connect(self._name_server, instance_name=f"soak-{self._number}") as other:
-                        self.joined += 1
-                        await other.send("soak_aside", b"x")
-                        async with other.pull_consumer("soak_aside", group="soak_aside", consume_from="first") as pull:
-                            await pull.poll(timeout_ms=500)
-                        await other.admin.topic_stats("soak_aside")
-                case 2:  # a connection that breaks
-                    for address in mq.session.transport.addresses:
-                        mq.session.transport.disconnect(address)
-                        self.cut += 1
-                case _:  # an iteration that is left in the middle
-                    async with mq.consumer("soak_aside", group="soak_iterated", consume_from="first") as messages:
-                        self.joined += 1
-                        await mq.send("soak_aside", b"y")
-                        async for _ in messages:
-                            break
+            try:
+                await self._disturb(mq)
+            except fusee.FuseeError as error:  # a connection was cut under it, or the machine is too busy
+                self.refused.append(str(error))
+
+    async def _disturb(self, mq: fusee.Connection) -> None:
+        """One of the things that happen around the steady work."""
+        match self._chance.randrange(4):
+            case 0:  # a member that works for a moment and leaves
+                async with mq.consumer(TOPIC, group="soak", consume_from="first", listener=self._consume):
+                    self.joined += 1
+                    await asyncio.sleep(CHURN_EVERY_S)
+            case 1:  # a program that connects, does something of everything, and ends
+                async with fusee.connect(self._name_server, instance_name=f"soak-{self._number}") as other:
+                    self.joined += 1
+                    await other.send("soak_aside", b"x")
+                    async with other.pull_consumer("soak_aside", group="soak_aside", consume_from="first") as pull:
+                        await pull.poll(timeout_ms=500)
+                    await other.admin.topic_stats("soak_aside")
+            case 2:  # a connection that breaks
+                for address in mq.session.transport.addresses:
+                    mq.session.transport.disconnect(address)
+                    self.cut += 1
+            case _:  # an iteration that is left in the middle
+                async with mq.consumer("soak_aside", group="soak_iterated", consume_from="first") as messages:
+                    self.joined += 1
+                    await mq.send("soak_aside", b"y")
+                    async for _ in messages:
+                        break
 
 
 def main(
@@ -184,8 +192,11 @@ def main(
     out.print(_table(found, minutes))
     out.print(
         f"{soak.acknowledged:,} acknowledged, {soak.consumed:,} consumed, {soak.again:,} more than once, "
-        f"{soak.joined} members and clients came and went, {soak.cut} connections cut, lost: {soak.lost}"
+        f"{soak.joined} members and clients came and went ({len(soak.refused)} in vain), {soak.cut} connections cut, "
+        f"lost: {soak.lost}"
     )
+    for reason in soak.refused[:5]:
+        out.print(f"in vain: {reason}")
     sys.exit(0 if soak.lost == 0 and all(each.is_flat for each in found) else 1)
 
 

@@ -16,6 +16,7 @@ import logging
 import os
 import random
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from fusee.client.broker_calls import BrokerCalls
@@ -66,6 +67,7 @@ _log = logging.getLogger(__name__)
 
 _INBOUND_MAX: Final = 4096
 _GREETING: Final = "greeting"
+_LOOK_AGAIN_S: Final = 1.0
 _MADE_TOPIC_TRIES: Final = 20
 _MADE_TOPIC_PAUSE: Final = 0.1
 
@@ -120,6 +122,7 @@ class Session:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._asking: dict[str, asyncio.Task[bool]] = {}
         self._promises: dict[str, _Promise] = {}
+        self._looked_at: dict[str, float] = {}
         self._jobs = [
             Periodic(self.timers, interval_ms / 1000, job)
             for interval_ms, job in (
@@ -341,6 +344,8 @@ class Session:
                 await self.refresh_route(topic)
             except TopicNotFoundError:
                 continue  # the last route is kept: a name server that was just started knows nobody yet
+        for name in [name for name in self._looked_at if name not in self.routes.brokers]:
+            del self._looked_at[name]
         for address in self.routes.forget_brokers_without_topic():
             self.transport.disconnect(address)
 
@@ -355,6 +360,17 @@ class Session:
     def slave_id(self, broker_name: str) -> int | None:
         """The smallest broker id of a slave in this group; None when there is none."""
         return self.routes.slave_id(broker_name)
+
+    def look_for_master(self, broker_name: str, topic: str) -> None:
+        """Ask the name servers where this group's master is, in the background, and not too often."""
+        now = self.clock.monotonic()
+        if now - self._looked_at.get(broker_name, -_LOOK_AGAIN_S) >= _LOOK_AGAIN_S:
+            self._looked_at[broker_name] = now
+            self.spawn(self._look_for_route(topic))
+
+    async def _look_for_route(self, topic: str) -> None:
+        with suppress(FuseeError):  # it is asked again anyway
+            await self.refresh_route(topic)
 
     # Producers and consumers
 

@@ -15,9 +15,9 @@ Each pull carries how far the queue is consumed, where the store of offsets allo
 last answer suggested.
 
 Slaves. A master that cannot be reached is gone, or only we do not reach it: its slave is asked at once, and the name
-servers in the meantime. A slave serves what it has when its master is away; when it is there the slave refuses, or sends
-us back to it. What a slave does not have yet is waited for: offsets are the same on both, and none is skipped. As
-long as no master is known, each answer of a slave that brings nothing is a reason to ask the name servers again.
+servers in the meantime. A slave serves what it has when its master is away; when it is there the slave refuses, or
+sends us back to it. What a slave does not have yet is waited for: offsets are the same on both, and none is skipped.
+As long as no master is known, each answer of a slave that brings nothing is a reason to ask the name servers again.
 
 Errors. A connection that broke, or cannot be made, is tried again soon and then less and less often, and the route is
 asked for in case the broker has moved. A broker that does not know our subscription gets a heartbeat first. Bytes that
@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from fusee.client.broker_calls import BrokerCalls, PullStatus, is_pull_answer, pull_answer
@@ -70,7 +69,6 @@ _FLOW_CONTROL_S: Final = 0.02
 _CONNECT_AGAIN_S: Final = 0.1
 _CONNECT_TOLD_AT: Final = 3
 _EMPTY_AGAIN_S: Final = 0.05
-_ROUTE_AGAIN_S: Final = 1.0
 _DAMAGED_AGAIN_MAX_S: Final = 30.0
 
 
@@ -155,7 +153,6 @@ class Fetch:
         self._is_careful = False
         self._broker_id = 0
         self._is_slave = False
-        self._looked_at = -_ROUTE_AGAIN_S
         self._failures = 0
         self._link: Link | None = None
         self._opaque = 0
@@ -322,8 +319,8 @@ class Fetch:
             if not process_queue.is_dropped:
                 self._pull()
         else:
-            if self._is_slave and self._session.master_address(process_queue.queue.broker_name) is None:
-                self._look_for_master(now)
+            if self._session.master_address(process_queue.queue.broker_name) is None:
+                self._look_for_master()
             stays = answer.next_offset <= process_queue.next_offset
             process_queue.next_offset = max(process_queue.next_offset, answer.next_offset)
             if stays and now - self._started_at < _EMPTY_AGAIN_S:
@@ -384,26 +381,28 @@ class Fetch:
             self._open(self._introduce, error.address)
         elif isinstance(error, TransportError):
             if self._failures % 4 in (1, 2):
-                self._look_for_master(self._monotonic())
+                self._look_for_master()
             slave_id = None if was_slave else self._session.slave_id(self.process_queue.queue.broker_name)
             if slave_id is not None:
                 self._broker_id = slave_id
                 self._rest(0.0 if self._failures == 1 else self._pause())
             else:
                 self._rest(self._pause())
+        elif was_slave:
+            # It refuses while its master is there: that is where to go, and no failure of its own.
+            self._failures = max(self._failures - 1, 1)
+            self._rest(self._pause())
         else:
-            # A slave refuses while its master is there, so that is where to go.
-            self._rest(self._pause() if was_slave else longest)
+            self._rest(longest)
 
     def _pause(self) -> float:
         """How long to rest after so many failures."""
         longest = self._options.pull_time_delay_ms_when_exception / 1000
-        return min(_CONNECT_AGAIN_S * 2 ** min(self._failures - 1, 10), longest)
+        return min(_CONNECT_AGAIN_S * float(1 << min(self._failures - 1, 10)), longest)
 
-    def _look_for_master(self, now: float) -> None:
-        if now - self._looked_at >= _ROUTE_AGAIN_S:
-            self._looked_at = now
-            self._session.spawn(self._look_for_route())
+    def _look_for_master(self) -> None:
+        queue = self.process_queue.queue
+        self._session.look_for_master(queue.broker_name, queue.topic)
 
     def _recovered(self) -> None:
         if not is_retry_topic(self.process_queue.queue.topic):
@@ -438,10 +437,6 @@ class Fetch:
             self._fail(fault)
         else:
             self._pull()
-
-    async def _look_for_route(self) -> None:
-        with suppress(FuseeError):  # the session asks again anyway
-            await self._session.refresh_route(self.process_queue.queue.topic)
 
     async def _find_broker(self) -> None:
         await broker_address(self._session, self.process_queue.queue)

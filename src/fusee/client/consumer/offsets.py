@@ -159,23 +159,24 @@ class BrokerOffsets(_Table):
         try:
             committed_offset = await self._session.calls.query_offset(address, self._group, queue.topic, queue.queue_id)
         except TransportError:
-            address = await self._other_address(queue, address)
-            committed_offset = await self._session.calls.query_offset(address, self._group, queue.topic, queue.queue_id)
+            other = await self._other_address(queue, address)
+            if other is None:
+                raise
+            committed_offset = await self._session.calls.query_offset(other, self._group, queue.topic, queue.queue_id)
         if committed_offset is not None:
             self._reached[queue] = _Reached(committed_offset)
         return committed_offset
 
-    async def _other_address(self, queue: MessageQueue, failed: str) -> str:
-        """Who has taken the place of a broker that cannot be reached; raises what is being handled when nobody has.
+    async def _other_address(self, queue: MessageQueue, failed: str) -> str | None:
+        """Who has taken the place of a broker that cannot be reached.
 
         Only the name servers say that a master is gone: as long as they know it, its offsets are the group's.
         """
         with suppress(FuseeError):
             await self._session.refresh_route(queue.topic)
-        address = await broker_address(self._session, queue)
-        if address == failed:
-            raise  # noqa: PLE0704 - called where an error is handled
-        return address
+            address = await broker_address(self._session, queue)
+            return address if address != failed else None
+        return None
 
     def pull_commit(self, queue: MessageQueue) -> int | None:
         reached = self._reached.get(queue)
@@ -216,7 +217,10 @@ class BrokerOffsets(_Table):
         try:
             await self._commit_to(address, queue, reached)
         except TransportError:
-            await self._commit_to(await self._other_address(queue, address), queue, reached)
+            other = await self._other_address(queue, address)
+            if other is None:
+                raise
+            await self._commit_to(other, queue, reached)
 
     async def _commit_to(self, address: str, queue: MessageQueue, reached: _Reached) -> None:
         session, calls = self._session, self._session.calls

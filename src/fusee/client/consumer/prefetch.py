@@ -209,6 +209,8 @@ class Prefetch:
             self.queues.correct(held, answer.next_offset)
         else:
             self.queues.put(held, [], answer.next_offset, 0)
+            if self._session.master_address(queue.broker_name) is None:
+                self._session.look_for_master(queue.broker_name, queue.topic)
         has_moved = answer.next_offset != queue_offset
         return 0.0 if has_moved or clock.monotonic() - began >= _UNHELD_DELAY else _UNHELD_DELAY
 
@@ -223,8 +225,12 @@ class Prefetch:
             _log.warning("group %s: %s cannot be fetched now: %s", self._group, held.queue, error)
         held.broker_id = 0
         if isinstance(error, TransportError):
+            name = held.queue.broker_name
+            before = self._session.read_address(name)
             with contextlib.suppress(FuseeError):  # the broker is then asked again where it was
                 await self._session.refresh_route(held.queue.topic)
+            if self._session.read_address(name) not in (before, None):
+                return 0.0  # another has taken its place
         if held.fetch_offset is None:
             return _NO_START_DELAY
         return self._options.pull_time_delay_ms_when_exception / 1000
