@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 IS_LONG = bool(os.environ.get("FUSEE_LONG"))
 SEEDS = range(1, 41) if IS_LONG else range(1, 3)
-STEPS = 3000 if IS_LONG else 500
+STEPS = 3000 if IS_LONG else 400
 KINDS = [pytest.param((), id="concurrent"), pytest.param(("--ordered",), id="ordered")]
 
 
