@@ -89,7 +89,7 @@ WORKS: Final = (
     Work(
         "batches: automatic here, by hand in Java's BatchProducer",
         {
-            OURS: ("fusee_producer", "-w", "16", "--auto-batch", *_SIZE),
+            OURS: ("fusee_producer", "-w", "1024", "--auto-batch", *_SIZE),
             JAVA: ("BatchProducer", "-w", "4", "-b", str(BATCH_MESSAGES), *_SIZE),
         },
         1.5,
