@@ -11,10 +11,10 @@ from statistics import median
 WARM_UP_SHARE = 0.25
 """The first part of the run, in which caches fill and the allocator settles."""
 MEMORY_GROWTH_MAX = 0.05
-"""How much larger the last third may be than the second, of what the process holds."""
+"""How much larger what the process holds may be at the end than in the middle."""
 MEMORY_SLACK_MB = 6.0
 COUNT_SLACK = 3
-"""How many more tasks, sockets or files the last third may have: one that is just being opened or closed."""
+"""How many more tasks, sockets or files there may be at the end: one that is just being opened or closed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Self
+import threading
+from typing import IO, TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +50,8 @@ class Servers:
         assert server.stdout is not None
         for line in server.stdout:
             if found := _ADDRESS.search(line):
+                # A pipe that nobody reads is full some day, and then the server waits for ever to say something.
+                threading.Thread(target=_read_on, args=(server.stdout,), daemon=True).start()
                 return found.group(0)
         raise RuntimeError(f"fusee {command[0]} did not start")
 
@@ -56,7 +59,12 @@ class Servers:
         for server in reversed(self._running):
             server.terminate()
             try:
-                server.communicate(timeout=STOP_LIMIT_S)
+                server.wait(timeout=STOP_LIMIT_S)
             except subprocess.TimeoutExpired:
                 server.kill()
-                server.communicate()
+                server.wait()
+
+
+def _read_on(output: IO[str]) -> None:
+    for _ in output:
+        pass

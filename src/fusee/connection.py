@@ -11,12 +11,12 @@ consumers, then the producers, then the session.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 from fusee.admin import Admin
+from fusee.client.closing import for_closer
 from fusee.client.config import DEFAULT_INSTANCE, ClientConfig, MessageModel, ServiceState, name_servers_of
 from fusee.client.consumer.pull import PullConsumer
 from fusee.client.consumer.push import Consumer
@@ -24,7 +24,7 @@ from fusee.client.handlers import HandlerTable
 from fusee.client.producer import Producer
 from fusee.client.sharing import Seams, Shared, acquire, release
 from fusee.client.transaction import Transaction, TransactionProducer
-from fusee.errors import ClientStateError, ConfigError
+from fusee.errors import ClientStateError
 from fusee.message.topics import TRACE_TOPIC
 
 if TYPE_CHECKING:
@@ -131,10 +131,9 @@ class Connection:
         self._seams = seams or Seams()
         self._trace_topic = trace_topic
         self._shared_session: Shared | None = None
-        self._consumers: WeakKeyDictionary[Consumer | PullConsumer, Session] = WeakKeyDictionary()
+        self._closing: asyncio.Task[None] | None = None
+        self._consumers: WeakSet[Consumer | PullConsumer] = WeakSet()
         self._producers: WeakSet[Producer | TransactionProducer] = WeakSet()
-        self._transactions: dict[str, asyncio.Task[TransactionProducer]] = {}
-        self._checks: dict[str, Check] = {}
         self._handlers: HandlerTable | None = None
         self._admin: Admin | None = None
 
@@ -148,27 +147,37 @@ class Connection:
         if self.state is not ServiceState.CREATE_JUST:
             raise ClientStateError(f"this connection is {self.state.value}; make a new one with fusee.connect")
         self.state = ServiceState.START_FAILED
-        self._shared_session = await acquire(self.config, self._seams, self._trace_topic)
+        shared = await acquire(self.config, self._seams, self._trace_topic)
+        if self.state is not ServiceState.START_FAILED:
+            await release(shared)
+            raise ClientStateError("this connection was closed while it started")
+        self._shared_session = shared
         self.state = ServiceState.RUNNING
         return self
 
     async def close(self) -> None:
-        """Close what was made through this connection and still runs, then the connection. Once is enough."""
+        """Close what was made through this connection and still runs, then the connection. May be called again.
+
+        Closing goes on when the wait for it is cancelled. A connection that is being started does not start.
+        """
         shared = self._shared_session
-        if self.state is not ServiceState.RUNNING or shared is None:
-            return
-        self.state = ServiceState.SHUTDOWN_ALREADY
-        try:
+        if self._closing is None:
+            self.state = ServiceState.SHUTDOWN_ALREADY
+            if shared is None:
+                return
+            with for_closer():
+                self._closing = asyncio.get_running_loop().create_task(self._close(shared))
+        await asyncio.shield(self._closing)
+
+    async def _close(self, shared: Shared) -> None:
+        # In the order of this list from below, each also when one before it has failed.
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(release, shared)
+            stack.callback(setattr, self, "_shared_session", None)
+            stack.push_async_callback(_close_all, self._producers)
+            stack.push_async_callback(_close_all, self._consumers)
             if self._handlers is not None:
-                await self._handlers.close()
-            await _close_all(self._consumers)
-            for task in self._transactions.values():
-                if not task.done():
-                    task.cancel()
-            await _close_all(self._producers)
-        finally:
-            self._shared_session = None
-            await release(shared)
+                stack.push_async_callback(self._handlers.close)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -314,7 +323,7 @@ class Connection:
         TransactionProducer.transaction.
         """
         name = topic if isinstance(topic, str) else topic.topic
-        producer = await self._transaction_producer(group or f"FUSEE_TRANSACTION_{name}", check)
+        producer = await self._shared.transaction_producer(group or f"FUSEE_TRANSACTION_{name}", check)
         async with producer.transaction(topic, body, **options) as transaction:
             yield transaction
 
@@ -331,7 +340,7 @@ class Connection:
     ) -> TransactionResult:
         """The same with a listener: `execute(message, argument)` is the local transaction and says how it ended."""
         name = topic if isinstance(topic, str) else topic.topic
-        producer = await self._transaction_producer(group or f"FUSEE_TRANSACTION_{name}", check)
+        producer = await self._shared.transaction_producer(group or f"FUSEE_TRANSACTION_{name}", check)
         return await producer.send_in_transaction(topic, body, argument, execute=execute, **options)
 
     def transaction_producer(
@@ -361,29 +370,6 @@ class Connection:
         self._producers.add(producer)
         return producer
 
-    async def _transaction_producer(self, group: str, check: Check) -> TransactionProducer:
-        task = self._transactions.get(group)
-        if task is None:
-            self._checks[group] = check
-            task = asyncio.get_running_loop().create_task(self._started(group, check))
-            self._transactions[group] = task
-        elif self._checks[group] != check:
-            raise ConfigError(
-                f"group {group!r} has another check already, and a broker asks a group; give this transaction a group "
-                "of its own, or pass the same function"
-            )
-        try:
-            return await asyncio.shield(task)
-        except BaseException:
-            if task.done() and self._transactions.get(group) is task:
-                del self._transactions[group]
-            raise
-
-    async def _started(self, group: str, check: Check) -> TransactionProducer:
-        producer = self.transaction_producer(group, check=check)
-        await producer.start()
-        return producer
-
     # Consuming
 
     def consumer(
@@ -410,7 +396,7 @@ class Connection:
         Without a listener the messages are iterated over; the next step acknowledges the one before. A second member
         of a group in one process gets a client id, and connections, of its own.
         """
-        session = self._session_for(group)
+        session = self._shared.session_for(group)
         consumer = Consumer(
             session,
             topics,
@@ -429,7 +415,8 @@ class Connection:
             hooks=(*self._shared.consume_hooks, *hooks),
             **settings,
         )
-        self._consumers[consumer] = session
+        self._shared.add_member(consumer, session)
+        self._consumers.add(consumer)
         return consumer
 
     def pull_consumer(
@@ -442,7 +429,7 @@ class Connection:
         **options: Any,
     ) -> PullConsumer:
         """A consumer that polls, for `async with`; without topics, `subscribe` or `assign` follow. See PullConsumer."""
-        session = self._session_for(group)
+        session = self._shared.session_for(group)
         consumer = PullConsumer(
             session,
             topics,
@@ -451,23 +438,9 @@ class Connection:
             hooks=(*self._shared.consume_hooks, *hooks),
             **options,
         )
-        self._consumers[consumer] = session
+        self._shared.add_member(consumer, session)
+        self._consumers.add(consumer)
         return consumer
-
-    def _session_for(self, group: str) -> Session:
-        """The shared session, or a new one when it has, or will have, a member of this group already."""
-        shared = self._shared
-        taken = shared.session.has_consumer(group) or any(
-            each.group == group and session is shared.session and each.state is ServiceState.CREATE_JUST
-            for each, session in self._consumers.items()
-        )
-        if not taken:
-            return shared.session
-        config = self.config
-        if config.instance_name != DEFAULT_INSTANCE:
-            number = sum(each.group == group for each in self._consumers) + 1
-            config = replace(config, instance_name=f"{config.instance_name}-{number}")
-        return self._seams.session(config, is_private=True)
 
     # Handlers
 
@@ -522,9 +495,8 @@ class Connection:
 
 
 async def _close_all(made: Iterable[Any]) -> None:
-    """Close these at the same time; then raise what the first of them raised."""
-    running = [each for each in made if getattr(each, "state", ServiceState.RUNNING) is ServiceState.RUNNING]
-    results = await asyncio.gather(*(each.close() for each in running), return_exceptions=True)
+    """Close these at the same time, also those that are not started, or just starting; then raise what one raised."""
+    results = await asyncio.gather(*(each.close() for each in tuple(made)), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             raise result

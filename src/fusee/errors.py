@@ -14,6 +14,7 @@ FuseeError
 │   ├── StoreFullError          no space left (retryable: space may be freed)
 │   ├── StoreBusyError          more is gathered than the disk takes (retryable)
 │   ├── TooFewReplicasError     fewer brokers are in sync than must be (retryable)
+│   ├── DivergedError           the logs of master and slave have nothing in common
 │   ├── StoreCorruptError       bytes at rest are damaged; names file and position
 │   └── StoreFailedError        a sync failed: what was written may be lost, nothing more is acknowledged
 ├── FieldError                  a header field is missing or has the wrong form
@@ -110,6 +111,10 @@ class TooFewReplicasError(StoreError):
     """Fewer brokers are in sync than minInSyncReplicas asks for; nothing is stored."""
 
     retryable = True
+
+
+class DivergedError(StoreError):
+    """The log of a slave and that of its master cannot be brought together without giving up what only one has."""
 
 
 class StoreCorruptError(StoreError):

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from fusee.admin import AdminError
-from fusee.admin.views import OffsetChange, OffsetChanges
-from fusee.errors import ConfigError, GroupNotFoundError, TopicNotFoundError
+from fusee.admin import Admin, AdminError
+from fusee.admin.views import BrokerAddress, OffsetChange, OffsetChanges
+from fusee.errors import ConfigError, GroupNotFoundError, TopicNotFoundError, UnavailableError
 from tests.admin.scene import Scene, play, queue
 
 
@@ -197,3 +198,28 @@ def test_offset_at_time() -> None:
         assert await on.do(on.admin.offset_at_time(queue(), datetime(2100, 1, 1, tzinfo=UTC))) == 5
 
     play(scene)
+
+
+def test_offsets_when_a_master_is_away_are_not_told_or_moved_in_part() -> None:
+    """The name server still knows the queues by the slave; to leave them out would look like success."""
+
+    class Masterless(Admin):
+        async def brokers(self, **options: Any) -> tuple[BrokerAddress, ...]:
+            return tuple(place for place in await super().brokers(**options) if place.broker_name != "broker-b")
+
+    async def scene(on: Scene) -> None:
+        await filled(on)
+        admin = Masterless(on.session)
+        with pytest.raises(UnavailableError, match="broker-b has queues of topic 'orders' but no master") as caught:
+            await on.do(admin.reset_offsets("billing", "orders", "last"))
+        assert (caught.value.topic, caught.value.retryable) == ("orders", True)
+        with pytest.raises(UnavailableError, match="broker-b"):
+            await on.do(admin.committed_offsets("billing", "orders"))
+        everything = await on.do(on.admin.messages_between("orders"))
+        assert await on.do(_ids(admin)) == [message.message_id for message in everything]
+
+    play(scene, brokers=2)
+
+
+async def _ids(admin: Admin) -> list[str]:
+    return [message.message_id async for message in admin.browse("orders")]

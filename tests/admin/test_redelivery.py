@@ -5,8 +5,11 @@ import pytest
 
 from fusee.admin.redelivery import origin_topic
 from fusee.client.received import ReceivedMessage
+from fusee.client.results import STATUS_OF_CODE
 from fusee.errors import ConfigError, ConsumerOfflineError, NotFoundError, TopicNotFoundError
+from fusee.wire.codes import RequestCode
 from tests.admin.scene import Scene, play
+from tests.broker.world import send_header
 
 
 def test_consume_directly_by_message_id_or_message_and_member() -> None:
@@ -90,3 +93,23 @@ def test_resume_half_message_takes_only_those_that_were_given_up() -> None:
             await on.do(on.admin.resume_half_message(ReceivedMessage.of(stored, "broker-a")))
 
     play(scene)
+
+
+def test_redeliver_when_the_copy_is_stored_but_not_as_safely_as_it_should_be_succeeds() -> None:
+    """An error would make an operator give the message again, and double it."""
+
+    async def scene(on: Scene) -> None:
+        await on.do(on.admin.create_topic("orders"))
+        await on.do(on.admin.create_topic("%DLQ%billing", queues=1))
+        header = send_header("%DLQ%billing", properties={"RETRY_TOPIC": "orders"})
+        await on.do(
+            on.session.calls.request(
+                on.world.address(), RequestCode.SEND_MESSAGE_V2, header, body=b"poison", accept=STATUS_OF_CODE
+            )
+        )
+        (letter,) = await on.do(on.admin.dead_letters("billing"))
+        await on.do(on.admin.redeliver(letter, "billing", topic="orders"))
+        await on.world.advance(0.1)
+        assert len(on.world.stored("orders")) == 1
+
+    play(scene, broker_role="SYNC_MASTER")

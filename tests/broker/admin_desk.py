@@ -80,7 +80,9 @@ class AdminDesk:
             "make_visible": self.make_visible,
         }
         seen: dict[str, Any] = {"consumers": self.consumers, "statistics": self.statistics}
-        self.offset_handlers = OffsetHandlers(**parts, groups=self.groups, delay_offsets=lambda: DELAY_OFFSETS)
+        self.offset_handlers = OffsetHandlers(
+            **parts, groups=self.groups, delay_offsets=lambda *, is_exact: DELAY_OFFSETS
+        )
         self.topic_handlers = TopicHandlers(**parts, **seen, config=config, address=lambda: ADDRESS)
         self.group_handlers = GroupHandlers(
             **parts, **seen, config=config, groups=self.groups, push_reset=self._push_reset

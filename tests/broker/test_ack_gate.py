@@ -248,3 +248,171 @@ def test_every_promise_is_kept_once_and_never_early(steps: list[tuple[str, bool,
     desk.gate.fail_all()
     assert desk.gate.waiting == desk.lane.in_flight == 0
     assert len(wire.sent) + len(called) == len(placed)
+
+
+# Slaves
+
+
+def slave_desk(*, flush: bool = False) -> tuple[Desk, Link, CountingWire]:
+    desk = Desk(waits_for_flush=flush)
+    desk.gate = AckGate(
+        waits_for_flush=flush,
+        timeout=5.0,
+        lane=desk.lane,
+        amend=amend_answer,
+        waits_for_slaves=True,
+        slave_timeout=3.0,
+    )
+    link, wire = desk.link()
+    return desk, link, wire
+
+
+def test_answer_when_slaves_are_required_waits_for_them() -> None:
+    desk, link, wire = slave_desk()
+    desk.gate.slaves_changed(True)
+    desk.send(link, 1, 100)
+    desk.send(link, 2, 200)
+    desk.send(link, 3, 300, wait=False)
+    desk.gate.written(300, 0.0)
+    assert wire.codes() == [(3, 0)]
+    assert not desk.gate.waits_for_disk
+    desk.gate.replicated(150)
+    assert wire.codes() == [(3, 0), (1, 0)]
+    desk.gate.replicated(100)
+    desk.gate.replicated(200)
+    assert wire.codes() == [(3, 0), (1, 0), (2, 0)]
+    assert (desk.gate.waiting, desk.lane.in_flight) == (0, 0)
+
+
+def test_answer_when_there_are_too_few_slaves_says_so_at_once() -> None:
+    desk, link, wire = slave_desk()
+    desk.send(link, 1, 100)
+    desk.gate.written(100, 0.0)
+    assert wire.codes() == [(1, ResponseCode.SLAVE_NOT_AVAILABLE)]
+    desk.gate.slaves_changed(True)
+    desk.send(link, 2, 200)
+    desk.gate.written(200, 0.0)
+    assert len(wire.sent) == 1
+    desk.gate.slaves_changed(False)
+    assert wire.codes()[1:] == [(2, ResponseCode.SLAVE_NOT_AVAILABLE)]
+
+
+def test_answer_when_slaves_take_too_long_says_so() -> None:
+    desk, link, wire = slave_desk()
+    desk.gate.slaves_changed(True)
+    desk.send(link, 1, 100)
+    desk.gate.written(100, 10.0)
+    desk.gate.expire(12.9)
+    assert not wire.sent
+    desk.gate.expire(13.0)
+    assert wire.codes() == [(1, ResponseCode.FLUSH_SLAVE_TIMEOUT)]
+
+
+def test_answer_when_both_are_promised_waits_for_both_and_tells_what_failed() -> None:
+    desk, link, wire = slave_desk(flush=True)
+    desk.gate.slaves_changed(True)
+    for opaque in range(1, 6):
+        desk.send(link, opaque, opaque * 100)
+    desk.gate.written(500, 0.0)
+    desk.gate.replicated(300)
+    assert not wire.sent
+    desk.gate.flushed(200)
+    assert wire.codes() == [(1, 0), (2, 0)]
+    desk.gate.expire(3.0)
+    assert len(wire.sent) == 2, "the disk has two seconds more"
+    desk.gate.flushed(400)
+    assert wire.codes()[2:] == [(3, 0)]
+    desk.gate.expire(3.1)
+    assert wire.codes()[3:] == [(4, ResponseCode.FLUSH_SLAVE_TIMEOUT)]
+    desk.gate.expire(5.0)
+    assert wire.codes()[4:] == [(5, ResponseCode.FLUSH_DISK_TIMEOUT)]
+
+
+def test_what_is_replicated_stays_so_when_slaves_go() -> None:
+    desk, link, wire = slave_desk(flush=True)
+    desk.gate.slaves_changed(True)
+    desk.send(link, 1, 100)
+    desk.send(link, 2, 200)
+    desk.gate.written(200, 0.0)
+    desk.gate.replicated(100)
+    desk.gate.slaves_changed(False)
+    assert not wire.sent
+    desk.gate.flushed(200)
+    assert wire.codes() == [(1, 0), (2, ResponseCode.SLAVE_NOT_AVAILABLE)]
+
+
+def test_readers_see_what_slaves_have_and_wait_no_longer_than_senders() -> None:
+    desk, _link, _ = slave_desk()
+    gate = desk.gate
+    gate.start_at(50)
+    assert gate.confirmed_offset == 50
+    gate.written(100, 0.0)
+    assert gate.confirmed_offset == 100, "nobody to wait for"
+    gate.slaves_changed(True)
+    gate.written(300, 1.0)
+    assert gate.confirmed_offset == 100
+    gate.replicated(250)
+    assert gate.confirmed_offset == 250
+    gate.expire(1.0)
+    gate.written(400, 2.0)
+    gate.expire(2.0)
+    gate.expire(3.9)
+    assert gate.confirmed_offset == 250
+    gate.expire(4.0)
+    assert gate.confirmed_offset == 300
+    gate.expire(5.0)
+    assert gate.confirmed_offset == 400
+    gate.written(500, 5.0)
+    gate.slaves_changed(False)
+    assert gate.confirmed_offset == 500
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), st.integers(1, 50)),
+            st.tuples(st.just("write"), st.just(0)),
+            st.tuples(st.just("flush"), st.integers(0, 500)),
+            st.tuples(st.just("replicate"), st.integers(0, 500)),
+            st.tuples(st.just("slaves"), st.integers(0, 1)),
+            st.tuples(st.just("wait"), st.integers(1, 4)),
+        ),
+        max_size=40,
+    ),
+    st.booleans(),
+)
+def test_success_is_never_said_before_it_is_true(steps: list[tuple[str, int]], flush: bool) -> None:
+    desk, link, wire = slave_desk(flush=flush)
+    end = written = flushed = replicated = confirmed = 0
+    now = 0.0
+    opaques: dict[int, int] = {}
+    for kind, value in steps:
+        if kind == "put":
+            end += value
+            opaques[len(opaques)] = end
+            desk.send(link, len(opaques) - 1, end)
+        elif kind == "write":
+            written = end
+            desk.gate.written(written, now)
+        elif kind == "flush":
+            flushed = max(flushed, min(value, written))
+            desk.gate.flushed(flushed)
+        elif kind == "replicate":
+            replicated = max(replicated, min(value, written))
+            desk.gate.replicated(replicated)
+        elif kind == "slaves":
+            desk.gate.slaves_changed(bool(value))
+        else:
+            now += value
+            desk.gate.expire(now)
+        for opaque, code in wire.codes():
+            if code == 0:
+                assert opaques[opaque] <= replicated
+                assert not flush or opaques[opaque] <= flushed
+        assert confirmed <= desk.gate.confirmed_offset <= written
+        confirmed = desk.gate.confirmed_offset
+        wire.sent = [answer for answer in wire.sent if answer.code]
+    now += 10.0
+    desk.gate.written(end, now)
+    desk.gate.expire(now + 10.0)
+    assert (desk.gate.waiting, desk.lane.in_flight) == (0, 0)

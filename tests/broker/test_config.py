@@ -31,7 +31,8 @@ namesrvAddr=10.0.0.1:9876;10.0.0.2:9876
 """
 OURS = {
     "brokerConfigPath", "clientsPerGroupMax", "connectionsMax", "diskFreeBytesEnough", "diskFreeBytesMin",
-    "fastListenPort", "frameSizeMax", "groupsMax", "offsetsMax", "openFilesMax", "subscriptionsPerGroupMax",
+    "fastListenPort", "frameSizeMax", "groupsMax", "haMasterAddress", "offsetsMax", "openFilesMax",
+    "subscriptionsPerGroupMax",
     "suspendTimeoutMax", "tlsServerCertPath", "tlsServerKeyPath", "tlsServerMode", "topicsMax",
     "transactionSegmentEntries",
 }  # fmt: skip

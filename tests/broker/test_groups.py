@@ -20,6 +20,7 @@ from fusee.wire.bodies.group import (
     GroupRetryPolicy,
     SimpleSubscriptionData,
     SubscriptionGroupConfig,
+    SubscriptionGroupTable,
 )
 from fusee.wire.bodies.topic import DataVersion
 from fusee.wire.lenient_json import loads
@@ -266,3 +267,35 @@ def test_begin_save_gives_a_job_of_what_was_there_then() -> None:
     assert later.get("a") is not None
     assert later.get("b") is None
     assert groups.is_dirty
+
+
+def test_take_over_makes_the_table_the_master_s() -> None:
+    disk = SimulatedDisk()
+    slave = table(disk)
+    slave.put(SubscriptionGroupConfig(group_name="own"))
+    slave.set_readable("own", "T", False)
+    slave.save()
+    theirs = SubscriptionGroupTable(
+        data_version=DataVersion(counter=7, timestamp=5),
+        forbidden_table={"new": {"U": 4}},
+        subscription_group_table={"new": SubscriptionGroupConfig(group_name="new", consume_enable=False)},
+    )
+    slave.take_over(theirs)
+    slave.save()
+    again = table(disk)
+    again.load()
+    for each in (slave, again):
+        assert each.get("own") is None
+        assert each.is_readable("own", "T")
+        assert each.get("new") == theirs.subscription_group_table["new"]
+        assert not each.is_readable("new", "U")
+        assert each.version == theirs.data_version
+
+
+def test_take_over_of_more_than_there_is_room_for_changes_nothing() -> None:
+    slave = table(groups_max=1)
+    before = dict(slave.all())
+    theirs = {name: SubscriptionGroupConfig(group_name=name) for name in ("a", "b")}
+    with pytest.raises(TableFullError, match="groupsMax=1"):
+        slave.take_over(SubscriptionGroupTable(subscription_group_table=theirs))
+    assert dict(slave.all()) == before

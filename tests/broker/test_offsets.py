@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fusee.broker.config import BrokerConfig
-from fusee.broker.documents import TableFullError
-from fusee.broker.offsets import VERSION_STEP, OffsetTable
+from fusee.broker.documents import TableFullError, decode_document
+from fusee.broker.offsets import VERSION_STEP, OffsetChanges, OffsetTable
 from fusee.clock import ManualClock
+from fusee.replication.metadata import OwnCommit
 from fusee.store.filesystem import FileSystem, OsFileSystem
 from fusee.store.simulated_disk import SimulatedDisk
 from fusee.wire.bodies.offsets import ConsumerOffsetTable
@@ -450,3 +451,180 @@ class Offsets(RuleBasedStateMachine):
 
 TestOffsets = Offsets.TestCase
 TestOffsets.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+
+
+# Copies
+
+
+def slave_table(files: FileSystem | None = None, **settings: Any) -> OffsetTable:
+    return table(files, broker_id=1, broker_role="SLAVE", **settings)
+
+
+def copy(source: OffsetTable, target: OffsetTable, mark: str, *, parts_min: int = 1) -> tuple[str, list[OwnCommit]]:
+    """What one round of a slave does with offsets; the mark for the next one."""
+    parts: list[OffsetChanges] = []
+    cursor = 0
+    while True:
+        part = source.changes_since(mark, cursor)
+        if part.mark != mark:
+            parts.clear()
+        parts.append(part)
+        mark = part.mark
+        if part.cursor is None:
+            break
+        cursor = part.cursor
+    assert len(parts) >= parts_min
+    told: dict[str, dict[int, int]] = {}
+    for part in parts:
+        told.update(decode_document(part.body, ConsumerOffsetTable).offset_table)
+    return mark, target.take_over(told, source.version, is_whole=parts[-1].is_whole)
+
+
+def test_changes_since_nothing_are_everything() -> None:
+    master, slave = table(), slave_table()
+    master.commit("G", "T", 0, 5)
+    master.commit("H", "T", 1, 7)
+    slave.take_over({"X@Y": {0: 1}}, DataVersion(), is_whole=True)
+    copy(master, slave, "")
+    assert content(slave) == content(master)
+    assert slave.version == master.version
+
+
+def test_changes_since_a_mark_are_only_those() -> None:
+    master = table()
+    master.commit("G", "T", 0, 5)
+    master.commit("H", "T", 1, 7)
+    mark = master.changes_since("").mark
+    master.save()
+    mark = master.changes_since(mark).mark
+    master.commit("H", "T", 1, 8)
+    for _ in range(2):  # before a save and after it
+        changes = master.changes_since(mark)
+        assert not changes.is_whole
+        assert decode_document(changes.body, ConsumerOffsetTable).offset_table == {"T@H": {1: 8}}
+        master.save()
+    last = master.changes_since(changes.mark)
+    assert decode_document(last.body, ConsumerOffsetTable).offset_table == {}
+
+
+def test_changes_since_a_mark_of_another_run_are_everything() -> None:
+    disk = SimulatedDisk()
+    master = table(disk)
+    master.commit("G", "T", 0, 5)
+    mark = master.changes_since("").mark
+    master.save()
+    again = table(disk, clock=ManualClock(5))
+    again.load()
+    assert again.changes_since(mark).is_whole
+    assert again.changes_since("no mark").is_whole
+    assert again.changes_since("1.2").is_whole
+
+
+def test_large_table_is_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusee.broker.offsets.CHANGES_MAX", 3)
+    master, slave = table(), slave_table()
+    for number in range(5):
+        for queue_id in range(2):
+            master.commit(f"G{number}", "T", queue_id, number)
+    mark, _ = copy(master, slave, "", parts_min=3)
+    assert content(slave) == content(master)
+    assert not master.changes_since(mark).is_whole
+
+
+def test_own_commit_ahead_of_the_master_stays_until_it_is_told() -> None:
+    slave = slave_table()
+    slave.take_over({"T@G": {0: 5, 1: 5}}, DataVersion(), is_whole=True)
+    slave.commit("G", "T", 0, 9)
+    slave.commit("G", "T", 1, 3)
+    slave.commit("N", "T", 0, 1)
+    assert slave.own_commits == 3
+    ahead = slave.take_over({"T@G": {0: 6, 1: 5}}, DataVersion(), is_whole=True)
+    assert ahead == [OwnCommit("G", "T", 0, 9, 6), OwnCommit("N", "T", 0, 1, -1)]
+    assert content(slave) == {("G", "T"): {0: 9, 1: 5}, ("N", "T"): {0: 1}}
+    slave.told(ahead[0], 8)
+    slave.told(ahead[1], 1)
+    assert slave.own_commits == 0
+    assert content(slave) == {("G", "T"): {0: 8, 1: 5}, ("N", "T"): {0: 1}}
+    assert slave.take_over({"T@G": {0: 7}}, DataVersion(), is_whole=True) == []
+    assert content(slave) == {("G", "T"): {0: 7}}
+
+
+def test_own_commit_that_the_master_does_not_speak_of_is_compared_with_what_it_had() -> None:
+    slave = slave_table()
+    slave.take_over({"T@G": {0: 5, 1: 5}}, DataVersion(), is_whole=True)
+    slave.commit("G", "T", 0, 9)
+    slave.commit("G", "T", 1, 2)
+    assert slave.take_over({}, DataVersion(), is_whole=False) == [OwnCommit("G", "T", 0, 9, 5)]
+    assert content(slave) == {("G", "T"): {0: 9, 1: 5}}
+
+
+def test_commit_while_the_one_before_is_told_stays_own() -> None:
+    slave = slave_table()
+    slave.commit("G", "T", 0, 9)
+    [ahead] = slave.take_over({}, DataVersion(), is_whole=True)
+    slave.commit("G", "T", 0, 12)
+    slave.told(ahead, 9)
+    assert slave.take_over({"T@G": {0: 9}}, DataVersion(), is_whole=True) == [OwnCommit("G", "T", 0, 12, 9)]
+
+
+def test_own_commits_outlive_a_restart_of_the_slave() -> None:
+    disk = SimulatedDisk()
+    slave = slave_table(disk)
+    slave.take_over({"T@G": {0: 5}}, DataVersion(), is_whole=True)
+    slave.commit("G", "T", 0, 9)
+    slave.save()
+    assert b'"slaveCommits"' in disk.read_file(FILE)
+    again = slave_table(disk)
+    again.load()
+    assert again.take_over({"T@G": {0: 5}}, DataVersion(), is_whole=True) == [OwnCommit("G", "T", 0, 9, 5)]
+    again.told(OwnCommit("G", "T", 0, 9, 5), 9)
+    assert again.is_dirty
+    again.save()
+    last = slave_table(disk)
+    last.load()
+    assert last.own_commits == 0
+    assert content(last) == {("G", "T"): {0: 9}}
+
+
+def test_file_of_a_master_has_no_own_commits() -> None:
+    disk = SimulatedDisk()
+    master = table(disk)
+    master.commit("G", "T", 0, 9)
+    master.save()
+    assert b"slaveCommits" not in disk.read_file(FILE)
+
+
+class Copies(RuleBasedStateMachine):
+    """A master's table and a slave that copies it now and then: after a copy they are equal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.master, self.slave = table(), slave_table()
+        self.mark = ""
+
+    @rule(group=GROUPS, topic=TOPICS, queue_id=st.integers(0, 2), position=st.integers(0, 9))
+    def commit(self, group: str, topic: str, queue_id: int, position: int) -> None:
+        self.master.commit(group, topic, queue_id, position)
+
+    @rule(group=GROUPS)
+    def remove_group(self, group: str) -> None:
+        self.master.remove_group(group)
+
+    @rule(topic=TOPICS)
+    def remove_topic(self, topic: str) -> None:
+        self.master.remove_topic(topic)
+
+    @rule()
+    def save(self) -> None:
+        self.master.save()
+
+    @rule()
+    def copy(self) -> None:
+        self.mark, ahead = copy(self.master, self.slave, self.mark)
+        assert content(self.slave) == content(self.master)
+        assert len(self.slave) == len(self.master)
+        assert not ahead
+
+
+TestCopies = Copies.TestCase
+TestCopies.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)

@@ -316,3 +316,34 @@ def test_begin_save_gives_a_job_and_on_dirty_asks_for_one() -> None:
     later.load()
     assert later.get("a") is None
     assert later.version == topics.version
+
+
+def test_take_over_makes_the_table_the_master_s() -> None:
+    disk = SimulatedDisk()
+    slave = table(disk, broker_id=1, broker_role="SLAVE")
+    slave.put(TopicConfig(topic_name="own"))
+    slave.save()
+    told: list[str] = []
+    slave.listeners.append(lambda topics: told.extend(topic.topic_name for topic in topics))
+    kept = slave.get("TBW102")
+    assert kept is not None
+    theirs = {"TBW102": kept, "new": TopicConfig(topic_name="new", read_queue_nums=3)}
+    slave.take_over(theirs, DataVersion(counter=7, timestamp=5))
+    assert dict(slave.all()) == theirs
+    assert slave.version == DataVersion(counter=7, timestamp=5)
+    assert told == ["new"]
+    slave.save()
+    again = table(disk, broker_id=1, broker_role="SLAVE")
+    again.load()
+    assert again.get("own") is None
+    assert again.get("new") == theirs["new"]
+    assert again.version == slave.version
+
+
+def test_take_over_of_more_than_there_is_room_for_changes_nothing() -> None:
+    slave = table(topics_max=1)
+    before = dict(slave.all())
+    theirs = {name: TopicConfig(topic_name=name) for name in ("a", "b")}
+    with pytest.raises(TableFullError, match="topicsMax=1"):
+        slave.take_over(theirs, DataVersion(counter=7))
+    assert dict(slave.all()) == before

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 
 from fusee.client.config import ClientConfig, ServiceState
 from fusee.client.results import Durability, SendStatus
-from fusee.client.session import Session
+from fusee.client.session import Session, _Promise
 from fusee.errors import ClientStateError, ConfigError, ConnectError, TopicNotFoundError
 from fusee.message.model import MessageQueue, StoredMessage
+from fusee.transport.interfaces import Listening, Network
+from fusee.transport.link import Link
 from fusee.wire.bodies.heartbeat import ConsumerData
 from fusee.wire.bodies.stats import ConsumeDirectlyResult, ConsumerRunningInfo
+from fusee.wire.codes import LanguageCode
+from fusee.wire.command import Command
 from fusee.wire.headers.transaction import CheckTransactionState
 from tests.client.world import ClusterWorld, play
 
@@ -256,6 +261,73 @@ def test_durability_is_learnt_from_the_broker(status: SendStatus, wait: bool, pr
         await world.do(session.learn("broker-a"))
         session._promises["broker-a"].flushes = True
         assert session.durability("broker-a", status, wait) is promised
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("language", "settings", "promised"),
+    [
+        (LanguageCode.PYTHON, "inSyncReplicas=1", Durability.REPLICA),
+        (LanguageCode.JAVA, "inSyncReplicas=1", Durability.DISK),
+        (LanguageCode.JAVA, "inSyncReplicas=2", Durability.REPLICA),
+        (LanguageCode.JAVA, "", Durability.REPLICA),
+        (LanguageCode.JAVA, "inSyncReplicas=2\nenableControllerMode=true\nminInSyncReplicas=1", Durability.REPLICA),
+        (
+            LanguageCode.JAVA,
+            "inSyncReplicas=2\nenableControllerMode=true\nallAckInSyncStateSet=true\nminInSyncReplicas=1",
+            Durability.DISK,
+        ),
+        (
+            LanguageCode.JAVA,
+            "inSyncReplicas=3\nenableSlaveActingMaster=true\nenableAutoInSyncReplicas=true\nminInSyncReplicas=2",
+            Durability.REPLICA,
+        ),
+    ],
+)
+def test_durability_of_a_sync_master_is_what_its_kind_of_broker_does(
+    language: LanguageCode, settings: str, promised: Durability
+) -> None:
+    """Since 5.0 a SYNC_MASTER of RocketMQ waits for no slave unless inSyncReplicas is more than 1; ours does."""
+
+    async def scene(world: ClusterWorld) -> None:
+        session = await world.session()
+        body = f"brokerRole=SYNC_MASTER\nflushDiskType=SYNC_FLUSH\n{settings}\n".encode()
+        session._promises["broker-a"] = _Promise.of(Command(0, language=language, body=body))
+        assert session.durability("broker-a", SendStatus.SEND_OK) is promised
+        assert session.durability("broker-a", SendStatus.SLAVE_NOT_AVAILABLE) is Durability.DISK
+
+    play(scene)
+
+
+def test_name_server_given_by_its_host_name_is_not_greeted_as_a_broker() -> None:
+    class Resolving:
+        """A network that knows a host by another name, as a resolver does."""
+
+        def __init__(self, network: Network) -> None:
+            self._network = network
+
+        async def listen(self, link_factory: Any, host: str, port: int) -> Listening:
+            return await self._network.listen(link_factory, host, port)
+
+        async def connect(self, link_factory: Callable[[], Link], host: str, port: int) -> Link:
+            return await self._network.connect(link_factory, "10.0.1.1" if host == "names" else host, port)
+
+    async def scene(world: ClusterWorld) -> None:
+        config = ClientConfig(name_servers="names:9876", client_ip="10.0.9.1")
+        session = Session(
+            config, network=Resolving(world.network.host("10.0.9.1")), clock=world.clock, timers=world.clock
+        )
+        await world.do(session.start())
+        session.register_producer("group", _Producer("orders"))
+        world.network.cut("10.0.9.1", "10.0.1.1")
+        await world.settle()
+        await world.do(session.publish_route("orders"))
+        link = session.transport.open_link("names:9876")
+        assert link is not None
+        assert link.remote_address == "10.0.1.1:9876"
+        assert "greeting" not in link.attachments
+        await world.do(session.close())
 
     play(scene)
 

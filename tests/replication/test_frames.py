@@ -6,13 +6,32 @@ import json
 import lzma
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fusee.errors import ProtocolError
-from fusee.replication.frames import ReportDecoder, TransferDecoder, encode_report, encode_transfer
+from fusee.replication.frames import (
+    HELLO,
+    NO_RECORD,
+    LogFacts,
+    RecordFacts,
+    ReportDecoder,
+    TransferDecoder,
+    broker_id_of,
+    decode_facts,
+    decode_record_facts,
+    encode_facts,
+    encode_identity,
+    encode_question,
+    encode_record_facts,
+    encode_report,
+    encode_transfer,
+    facts_of,
+    question_of,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "ha" / "stream.jsonl.xz"
 
@@ -57,10 +76,37 @@ def test_reports_that_arrive_in_pieces_are_put_together() -> None:
     assert [report for byte in stream for report in decoder.feed(bytes([byte]))] == [7, 2**40]
 
 
-@pytest.mark.parametrize("data", [b"\xff" * 8, b"GET / HTTP/1.1\r\n" + b"\xff" * 8])
-def test_what_is_no_report_is_an_error(data: bytes) -> None:
+def test_words_of_our_slaves_are_told_apart() -> None:
+    words = ReportDecoder().feed(
+        encode_report(HELLO) + encode_question(0) + encode_question(2**60) + encode_identity(0) + encode_identity(7)
+    )
+    assert words[0] == HELLO == -1
+    assert [question_of(word) for word in words] == [None, 0, 2**60, None, None]
+    assert [broker_id_of(word) for word in words] == [None, None, None, 0, 7]
+    assert question_of(5) is None
+    assert broker_id_of(5) is None
+
+
+@given(st.integers(0, 2**62 - 2), st.integers(0, 2**62 - 1))
+def test_any_question_and_identity_is_read_as_it_was_written(log_offset: int, broker_id: int) -> None:
+    question, identity = ReportDecoder().feed(encode_question(log_offset) + encode_identity(broker_id))
+    assert (question_of(question), broker_id_of(question)) == (log_offset, None)
+    assert (question_of(identity), broker_id_of(identity)) == (None, broker_id)
+
+
+def test_answers_of_our_masters_are_read_as_they_were_written() -> None:
+    facts, record = LogFacts(4096, 2**50, 1 << 30), facts_of(b"a record")
+    stream = encode_facts(facts) + encode_record_facts(77, record) + encode_record_facts(78, facts_of(None))
+    first, second, third = TransferDecoder().feed(stream)
+    assert first[0] == HELLO
+    assert decode_facts(first[1]) == facts
+    assert (second[0], third[0]) == (-79, -80)
+    assert decode_record_facts(second[1]) == record == RecordFacts(8, crc32(b"a record"))
+    assert decode_record_facts(third[1]) == NO_RECORD
     with pytest.raises(ProtocolError):
-        ReportDecoder().feed(data)
+        decode_facts(b"short")
+    with pytest.raises(ProtocolError):
+        decode_record_facts(b"short")
 
 
 @pytest.mark.parametrize("head", [b"\xff" * 12, b"\x00" * 8 + b"\xff" * 4, b"\x00" * 8 + b"\x7f\xff\xff\xff"])

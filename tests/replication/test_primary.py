@@ -5,7 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fusee.replication.frames import TransferDecoder, encode_report
+from fusee.replication import PrimarySettings
+from fusee.replication.frames import (
+    HELLO,
+    NO_RECORD,
+    TransferDecoder,
+    decode_facts,
+    decode_record_facts,
+    encode_identity,
+    encode_question,
+    encode_report,
+    facts_of,
+)
 from tests.broker.world import HOST, BrokerWorld, play
 
 HA_PORT = 10912
@@ -19,6 +30,9 @@ class Slave(asyncio.Protocol):
         self.decoder = TransferDecoder()
         self.log = bytearray()
         self.heartbeats = 0
+        self.last_offset = 0
+        self.sizes: list[int] = []
+        self.answers: list[tuple[int, bytes]] = []
         self.start: int | None = None
         self.is_closed = False
 
@@ -27,6 +41,11 @@ class Slave(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for log_offset, piece in self.decoder.feed(data):
+            if log_offset < 0:
+                self.answers.append((log_offset, piece))
+                continue
+            self.last_offset = log_offset
+            self.sizes.append(len(piece))
             if not piece:
                 self.heartbeats += 1
                 continue
@@ -105,7 +124,7 @@ def test_idle_slave_hears_a_heartbeat_and_a_silent_one_is_cut() -> None:
     play(scene)
 
 
-def test_slave_that_is_ahead_of_its_master_or_speaks_nonsense_is_cut() -> None:
+def test_slave_that_is_ahead_of_its_master_hears_where_the_log_ends() -> None:
     async def scene(world: BrokerWorld) -> None:
         await world.peer().send(b"x")
         ahead = await joined(world)
@@ -113,13 +132,161 @@ def test_slave_that_is_ahead_of_its_master_or_speaks_nonsense_is_cut() -> None:
         await world.settle()
         assert ahead.is_closed
         assert not ahead.log
-        stranger = await joined(world)
-        stranger.transport.write(b"\xff" * 8)
-        await world.settle()
-        assert stranger.is_closed
+        assert ahead.heartbeats == 1
+        assert ahead.last_offset == world.broker.store.written_offset
+        assert world.broker.primary is not None
+        assert not world.broker.primary.slaves
+
+    play(scene)
+
+
+def test_slave_that_speaks_nonsense_is_cut() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        await world.peer().send(b"x")
+        for words in (b"\xff" * 7 + b"\xf0", b"\x80" + b"\0" * 7, b"GET / HTTP/1.1\r\n"):
+            stranger = await joined(world)
+            stranger.transport.write(words)
+            await world.settle()
+            assert stranger.is_closed
+            assert not stranger.log
         assert (await world.peer().send(b"goes on")).code == 0
 
     play(scene)
+
+
+def test_slave_that_reports_more_than_it_was_sent_is_cut() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        await world.peer().send(b"x")
+        liar = await joined(world)
+        liar.report(0)
+        await world.settle()
+        liar.report(len(liar.log) + 1)
+        await world.settle()
+        assert liar.is_closed
+        assert world.broker.primary is not None
+        assert not world.broker.primary.slaves
+
+    play(scene)
+
+
+def test_slave_of_ours_hears_of_the_log_and_of_records_before_it_reports() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        peer = world.peer()
+        for number in range(100):
+            await peer.send(b"%d" % number * 100)
+        store = world.broker.store
+        slave = await joined(world)
+        slave.report(HELLO)
+        slave.transport.write(encode_question(0) + encode_question(3) + encode_identity(9))
+        await world.settle()
+        (_, facts), (_, first), (_, none) = slave.answers
+        assert decode_facts(facts) == (0, store.written_offset, store.log.segment_size)
+        assert decode_record_facts(first) == facts_of(store.record_at(0))
+        assert decode_record_facts(none) == NO_RECORD
+        assert not slave.log
+        slave.report(0)
+        await world.settle()
+        assert slave.start == 0, "0 is meant literally"
+        assert bytes(slave.log) == log_of(world)
+        assert world.broker.primary is not None
+        (progress,) = world.broker.primary.progress.slaves.values()
+        assert progress.broker_id == 9
+
+    play(scene)
+
+
+def test_questions_without_a_greeting_or_without_end_are_refused() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        rude = await joined(world)
+        rude.transport.write(encode_question(0))
+        await world.settle()
+        assert rude.is_closed
+        endless = await joined(world)
+        endless.report(HELLO)
+        endless.transport.write(encode_question(0) * 5000)
+        await world.settle()
+        assert endless.is_closed
+
+    play(scene)
+
+
+def test_broker_that_comes_again_replaces_its_old_connection() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        await world.peer().send(b"x")
+        old, new = await joined(world), await joined(world)
+        for slave in (old, new):
+            slave.report(HELLO)
+            slave.transport.write(encode_identity(1))
+            slave.report(0)
+            await world.settle()
+        assert old.is_closed
+        assert not new.is_closed
+        assert world.broker.primary is not None
+        assert len(world.broker.primary.slaves) == 1
+
+    play(scene)
+
+
+def test_slave_whose_place_has_expired_is_cut_unless_it_is_new() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        peer = world.peer()
+        for number in range(100):
+            await peer.send(b"%d" % number * 300)
+        log = world.broker.store.log
+        log.drop_head(2 * log.segment_size)
+        old = await joined(world)
+        old.report(100)
+        new = await joined(world, "10.0.0.8")
+        new.report(HELLO)
+        new.report(0)
+        await world.settle()
+        assert old.is_closed
+        assert new.start == log.min_offset == 2 * log.segment_size
+
+    play(scene)
+
+
+def test_slave_over_the_limit_is_cut() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        primary = world.broker.primary
+        assert primary is not None
+        primary.settings = PrimarySettings(slaves_max=2)
+        slaves = [await joined(world) for _ in range(3)]
+        await world.settle()
+        assert [slave.is_closed for slave in slaves] == [False, False, True]
+
+    play(scene)
+
+
+def test_slave_that_does_not_read_gets_no_more_until_it_does() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        peer = world.peer()
+        slave = await joined(world)
+        slave.report(0)
+        await world.settle()
+        slave.transport.pause_reading()
+        for _ in range(300):
+            await peer.send(b"x" * 7000)
+        assert world.broker.primary is not None
+        (progress,) = world.broker.primary.progress.slaves.values()
+        assert progress.next_offset < world.broker.store.written_offset
+        slave.transport.resume_reading()
+        await world.settle()
+        assert bytes(slave.log) == log_of(world)
+
+    play(scene)
+
+
+def test_transfers_have_the_size_that_is_set() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        await world.peer().send(b"x" * 5000)
+        slave = await joined(world)
+        slave.report(0)
+        await world.settle()
+        assert max(slave.sizes) == 1000
+        assert bytes(slave.log) == log_of(world)
+
+    play(scene, ha_transfer_batch_size=1000)
 
 
 def test_stop_of_the_master_ends_the_stream() -> None:

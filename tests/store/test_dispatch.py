@@ -277,9 +277,9 @@ def test_log_that_is_cut_takes_both_offsets_back() -> None:
     log.write()
     dispatcher.run()
     dispatcher.run_index()
-    dispatcher.cut(first_end)
+    dispatcher.cut(first_end, 0)
     assert dispatcher.dispatched_offset == dispatcher.index_offset == first_end
-    dispatcher.cut(log.written_offset)
+    dispatcher.cut(log.written_offset, 0)
     assert dispatcher.dispatched_offset == first_end
     dispatcher.start_at(log.written_offset)
     dispatcher.run_index()

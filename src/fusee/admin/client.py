@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fusee.admin.access import AccessCalls
 from fusee.admin.cluster import ClusterCalls
 from fusee.admin.controllers import ControllerCalls
+from fusee.admin.offsets import queues_in
 from fusee.admin.redelivery import RedeliveryCalls
 
 if TYPE_CHECKING:
@@ -36,6 +37,6 @@ class Admin(RedeliveryCalls, ClusterCalls, AccessCalls, ControllerCalls):
         from fusee.client.consumer import assignment
 
         divide = assignment.strategy(strategy)
-        queues = sorted(await self._readable_queues(topic), key=assignment.queue_order)
+        queues = sorted(queues_in(topic, await self._route(topic)), key=assignment.queue_order)
         members = sorted(set(client_ids), key=assignment.id_order)
         return {member: tuple(divide.allocate(group, member, queues, members)) for member in members}

@@ -8,8 +8,8 @@ import msgspec
 
 from fusee.admin.browse import QueueCursor, merged
 from fusee.admin.fan_out import ask_all
-from fusee.admin.offsets import OffsetCalls
-from fusee.admin.reach import to_ms
+from fusee.admin.offsets import OffsetCalls, queues_in
+from fusee.admin.reach import readable_brokers, to_ms
 from fusee.admin.views import BrokerAddress, ConsumerGroupView, Consumption, GroupLag, MessageStatus
 from fusee.client.received import ReceivedMessage
 from fusee.client.trace import decode_trace
@@ -289,7 +289,9 @@ class MessageCalls(OffsetCalls):
 
     async def _places_of_queues(self, topic: str, queue: MessageQueue | None) -> dict[MessageQueue, BrokerAddress]:
         if queue is None:
-            return await self._readable_queues(topic)
+            route = await self._route(topic)
+            readable = {place.broker_name: place for place in readable_brokers(route.broker_datas)}
+            return {each: readable[each.broker_name] for each in queues_in(topic, route)}
         if queue.topic != topic:
             raise ConfigError(f"queue {queue} is not one of topic {topic!r}")
         return {queue: await self._one_broker(queue.broker_name)}

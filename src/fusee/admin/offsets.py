@@ -16,10 +16,10 @@ from fusee.admin.lag import LagCalls
 from fusee.admin.reach import queue_of, to_ms
 from fusee.admin.settings import settings_in
 from fusee.admin.views import BrokerAddress, CommittedOffset, OffsetChange, OffsetChanges
-from fusee.errors import ConfigError, ConsumerOfflineError, NotFoundError
+from fusee.errors import ConfigError, ConsumerOfflineError, NotFoundError, UnavailableError
 from fusee.message.model import MessageQueue
 from fusee.wire.bodies.offsets import QueueOffsets
-from fusee.wire.codes import RequestCode
+from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.headers.offset import (
     CloneGroupOffset,
     QueryConsumerOffset,
@@ -28,7 +28,7 @@ from fusee.wire.headers.offset import (
 )
 
 if TYPE_CHECKING:
-    from fusee.wire.bodies.route import QueueData
+    from fusee.wire.bodies.route import TopicRouteData
 
 Target: TypeAlias = datetime | int | Literal["first", "last"]
 """Where to go on: a time (a datetime, or milliseconds), the first message still there, or after the last."""
@@ -40,8 +40,8 @@ class OffsetCalls(LagCalls):
     """Offsets that groups have committed."""
 
     async def committed_offsets(self, group: str, topic: str) -> tuple[CommittedOffset, ...]:
-        """What a group has committed in each queue of a topic, sorted. Raises when a broker does not tell."""
-        queues = await self._readable_queues(topic)
+        """What a group has committed in each queue of a topic, sorted. Raises when a broker is away or silent."""
+        queues = await self._queues_at_masters(topic)
         found = await self._committed(group, queues)
         return tuple(CommittedOffset(queue=queue, committed_offset=found[queue]) for queue in sorted(queues))
 
@@ -55,11 +55,11 @@ class OffsetCalls(LagCalls):
     async def reset_offsets(self, group: str, topic: str, to: Target, *, dry_run: bool = False) -> OffsetChanges:
         """Let a group go on elsewhere in every queue of a topic, members running or not (mqadmin resetOffsetByTime).
 
-        With `dry_run` nothing is changed. Raises TopicNotFoundError, GroupNotFoundError, or AdminError naming the
-        brokers that did not follow; on the others it is done.
+        With `dry_run` nothing is changed. Raises TopicNotFoundError, GroupNotFoundError, UnavailableError when a master
+        is away (then nothing is done), or AdminError naming the brokers that did not follow; on the others it is done.
         """
         timestamp_ms = _target_ms(to)
-        queues = await self._readable_queues(topic)
+        queues = await self._queues_at_masters(topic)
         before = await self._committed(group, queues)
         if dry_run:
             after, is_told = await self._targets(queues, timestamp_ms), False
@@ -133,16 +133,19 @@ class OffsetCalls(LagCalls):
 
     # Within
 
-    async def _readable_queues(self, topic: str) -> dict[MessageQueue, BrokerAddress]:
-        """Every queue of a topic that can be read, and the master that keeps its offsets."""
-        route = await self._route(topic)
+    async def _queues_at_masters(self, topic: str) -> dict[MessageQueue, BrokerAddress]:
+        """Every queue of a topic, and the master that keeps its offsets. Raises UnavailableError when one has none."""
+        queues = queues_in(topic, await self._route(topic))
         masters = {place.broker_name: place for place in await self.brokers()}
-        return {
-            queue: masters[queues.broker_name]
-            for queues in route.queue_datas
-            if queues.broker_name in masters
-            for queue in _queues(topic, queues)
-        }
+        without = sorted({queue.broker_name for queue in queues} - masters.keys())
+        if without:
+            raise UnavailableError(
+                f"{', '.join(without)} has queues of topic {topic!r} but no master now, and masters keep the offsets; "
+                "start it, or promote a slave",
+                code=ResponseCode.SERVICE_NOT_AVAILABLE,
+                topic=topic,
+            )
+        return {queue: masters[queue.broker_name] for queue in queues}
 
     async def _committed(self, group: str, queues: dict[MessageQueue, BrokerAddress]) -> dict[MessageQueue, int | None]:
         async def ask(place: BrokerAddress) -> dict[MessageQueue, int | None]:
@@ -234,8 +237,13 @@ def _target_ms(to: Target) -> int:
     return timestamp_ms
 
 
-def _queues(topic: str, queues: QueueData) -> list[MessageQueue]:
-    return [MessageQueue(topic, queues.broker_name, queue_id) for queue_id in range(queues.read_queue_nums)]
+def queues_in(topic: str, route: TopicRouteData) -> list[MessageQueue]:
+    """Every queue of a topic that this route has, sorted."""
+    return sorted(
+        MessageQueue(topic, queues.broker_name, queue_id)
+        for queues in route.queue_datas
+        for queue_id in range(queues.read_queue_nums)
+    )
 
 
 def _by_broker(queues: dict[MessageQueue, BrokerAddress]) -> dict[BrokerAddress, list[MessageQueue]]:

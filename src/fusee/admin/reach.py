@@ -27,7 +27,7 @@ from fusee.wire.headers.namesrv import GetRouteInfo
 from fusee.wire.lenient_json import decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from fusee.admin.fan_out import FanOut
     from fusee.client.session import Session
@@ -140,11 +140,12 @@ class Reach:
         *,
         body: bytes = b"",
         timeout_ms: int | None = None,
+        accept: Collection[int] = (ResponseCode.SUCCESS,),
     ) -> Command:
-        """The answer of a broker. Raises what it said, or why it could not be asked."""
+        """The answer of a broker, of a code in `accept`. Raises what it said, or why it could not be asked."""
         self._session.check_running()
         return await self._session.calls.request(
-            address, code, header, body=body, timeout_ms=timeout_ms or self._timeout_ms
+            address, code, header, body=body, timeout_ms=timeout_ms or self._timeout_ms, accept=accept
         )
 
     async def _ask_json(

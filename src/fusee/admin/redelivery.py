@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from fusee.admin.messages import BROWSE_LIMIT, MessageCalls
 from fusee.admin.reach import RELAY_TIMEOUT_MS
 from fusee.admin.views import DirectResult
+from fusee.client.results import STATUS_OF_CODE
 from fusee.errors import ConfigError, ConsumerOfflineError, NotFoundError, RemoteFailureError
 from fusee.message import properties as names
 from fusee.message.flags import SysFlag
@@ -129,7 +130,9 @@ class RedeliveryCalls(MessageCalls):
             unit_mode=False,
             batch=False,
         )
-        answer = await self._ask(place.address, RequestCode.SEND_MESSAGE_V2, header, body=stored.body)
+        answer = await self._ask(
+            place.address, RequestCode.SEND_MESSAGE_V2, header, body=stored.body, accept=STATUS_OF_CODE
+        )
         return answer.read(SendMessageResponse).msg_id
 
     async def resume_half_message(self, message: ReceivedMessage) -> None:

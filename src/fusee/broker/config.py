@@ -33,6 +33,8 @@ SPELLING: Final = {
     "store_path_commit_log": "storePathCommitLog",
 }
 
+# What the reference's slaves can take: their buffer has room for 4 MiB.
+TRANSFER_BYTES_MAX: Final = 1024 * 1024
 ROLES: Final = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 
 
@@ -198,6 +200,60 @@ class BrokerConfig:
     slave_read_enable: bool = False
     """Whether consumers far behind are sent to a slave."""
 
+    # Replication
+
+    ha_master_address: str = ""
+    """Where a slave finds its master's log stream, `host:port`; empty asks the name servers."""
+
+    ha_send_heartbeat_interval: int = 5_000
+    """Milliseconds after which an idle master or slave lets the other hear of it."""
+
+    ha_housekeeping_interval: int = 20_000
+    """Milliseconds after which a master or slave that is not heard of is given up."""
+
+    ha_transfer_batch_size: int = 32 * 1024
+    """Bytes of the log in one transfer to a slave."""
+
+    ha_flow_control_enable: bool = False
+    """Whether maxHaTransferByteInSecond is kept."""
+
+    max_ha_transfer_byte_in_second: int = 100 * 1024 * 1024
+    """Bytes of the log that one slave gets in a second, with haFlowControlEnable."""
+
+    ha_max_gap_not_in_sync: int = 256 * 1024 * 1024
+    """Bytes that a slave may be behind and still count as in sync."""
+
+    in_sync_replicas: int = 1
+    """Brokers that have a message before its sender hears of success, the master among them; two at least for a
+    SYNC_MASTER."""
+
+    min_in_sync_replicas: int = 1
+    """Brokers that must be in sync, the master among them, for a SYNC_MASTER to take messages at all."""
+
+    slave_timeout: int = 3_000
+    """Milliseconds that a SYNC_MASTER waits for its slaves before it answers FLUSH_SLAVE_TIMEOUT."""
+
+    sync_from_last_file: bool = False
+    """Whether a slave without a log begins with its master's last segment instead of the first."""
+
+    # Acting for the master
+
+    enable_slave_acting_master: bool = False
+    """Whether a slave may act for its master: name servers show it as the master, for reads. The name servers need
+    supportActingMaster."""
+
+    enable_remote_escape: bool = False
+    """Whether a slave that acts for its master delivers delayed messages, to the queues of other broker groups."""
+
+    broker_heartbeat_interval: int = 1_000
+    """Milliseconds between two signs of life to name servers, with enableSlaveActingMaster."""
+
+    broker_not_active_timeout_millis: int = 10_000
+    """Milliseconds of silence after which name servers take this broker for gone, with enableSlaveActingMaster."""
+
+    sync_broker_member_group_period: int = 1_000
+    """Milliseconds between two questions to name servers who is in this broker's group."""
+
     # Clients
 
     channel_expired_timeout: int = 120_000
@@ -275,6 +331,18 @@ class BrokerConfig:
             )
         if self.tls_server_mode not in ("disabled", "permissive", "enforcing"):
             raise ConfigError(f"tlsServerMode={self.tls_server_mode}: write disabled, permissive or enforcing")
+        if not 1 <= self.ha_transfer_batch_size <= TRANSFER_BYTES_MAX:
+            raise ConfigError(
+                f"haTransferBatchSize={self.ha_transfer_batch_size}: between 1 and {TRANSFER_BYTES_MAX} bytes"
+            )
+        for name in ("ha_send_heartbeat_interval", "ha_housekeeping_interval", "slave_timeout", "in_sync_replicas"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{camel(name)}={getattr(self, name)}: must be at least 1")
+        if self.min_in_sync_replicas > max(self.in_sync_replicas, 2):
+            raise ConfigError(
+                f"minInSyncReplicas={self.min_in_sync_replicas} is more than inSyncReplicas={self.in_sync_replicas}: "
+                "no message would be taken that enough brokers can have. Raise inSyncReplicas, or lower it"
+            )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if type(value) is int and value < 0 and field.name not in ("fast_listen_port", "ha_listen_port"):
@@ -283,6 +351,11 @@ class BrokerConfig:
     @property
     def is_master(self) -> bool:
         return self.broker_id == 0
+
+    @property
+    def replicas_required(self) -> int:
+        """Brokers that must have a message before its sender hears of success, this one among them."""
+        return max(self.in_sync_replicas, 2) if self.broker_role == "SYNC_MASTER" else 1
 
     @property
     def name_servers(self) -> tuple[str, ...]:

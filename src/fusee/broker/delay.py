@@ -16,6 +16,10 @@ Progress is saved every flushDelayOffsetInterval and on stop, only as far as the
 (`delay_progress` gives the format, and what happens after a crash: nothing is lost and nothing comes twice). A batch is
 one write, so no flush ends in the midst of it.
 
+A slave does not deliver: it keeps the master's progress (`take_over`), and delivers from there should it have to act
+for its master. What the master has delivered since is found in the slave's log, as after a crash. The copies then go to
+the queues of other brokers (`escape`), so that they are on no disk of ours and count when they are accepted there.
+
 Where a delivery time is later than the level can mean (the clock was set back, a level became shorter), the message is
 delivered at once, as in Java. Levels that are no longer in messageDelayLevel are delivered to their end; Java leaves
 them.
@@ -27,7 +31,7 @@ import logging
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fusee.broker.delay_progress import DelayOffsets, delivered_record, skip_delivered
 from fusee.broker.documents import next_version
@@ -45,14 +49,14 @@ from fusee.wire.bodies.topic import DataVersion
 from fusee.wire.lenient_json import dumps_fastjson
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fusee.broker.ack_gate import PutStatus
     from fusee.broker.config import BrokerConfig
-    from fusee.broker.log_writer import LogWriter
     from fusee.broker.statistics import Statistics
     from fusee.broker.worker import Worker
     from fusee.clock import Clock, TimerHandle, Timers
+    from fusee.store.engine import MessageStore
     from fusee.store.results import Dispatched, PutResult
     from fusee.store.saved_document import SavedDocument
 
@@ -144,13 +148,27 @@ class _Level:
         return self.number - 1
 
 
+class Outlet(Protocol):
+    """Where copies go: the log of a master, or the queues of others."""
+
+    @property
+    def store(self) -> MessageStore:
+        """Where the messages wait."""
+
+    def make_visible(self) -> None: ...
+
+    def put(self, record: NewRecord) -> PutResult: ...
+
+    def when_stored(self, result: PutResult, done: Callable[[PutStatus], object], *, wait: bool = True) -> None: ...
+
+
 class DelayDelivery:
-    """Delivers delayed messages, on a master."""
+    """Delivers delayed messages, on a master or a slave that acts for it."""
 
     def __init__(
         self,
         *,
-        writer: LogWriter,
+        writer: Outlet,
         document: SavedDocument[DelayOffsets],
         config: BrokerConfig,
         clock: Clock,
@@ -173,6 +191,7 @@ class DelayDelivery:
         self._version = DataVersion()
         self._updates = 0
         self._saved: DelayOffsets | None = None
+        self._skipped: dict[int, int] = {}
         self._is_saving = False
         self._config = config
         self._saves = Periodic(timers, _interval(config), self.save)
@@ -195,13 +214,16 @@ class DelayDelivery:
         Raises StoreCorruptError when neither the file of progress nor its `.bak` can be read. Reads the log from the
         last save on.
         """
-        saved = self._document.load() or DelayOffsets()
+        saved = self.load()
         self._version = saved.data_version
+        self._levels = {}
         store = self._store
         self._writer.make_visible()
         positions = dict.fromkeys(range(1, level_count(store.config.message_delay_level) + 1), 0)
         positions |= {queue_id + 1: 0 for queue_id in store.queues.queue_ids(SCHEDULE_TOPIC)}
         positions |= {level: position for level, position in saved.offset_table.items() if level > 0}
+        positions |= {level: max(position, positions.get(level, 0)) for level, position in self._skipped.items()}
+        self._skipped = {}
         for level, position in positions.items():
             min_offset = store.min_offset(SCHEDULE_TOPIC, level - 1)
             max_offset = store.max_offset(SCHEDULE_TOPIC, level - 1)
@@ -233,13 +255,52 @@ class DelayDelivery:
         with suppress(StoreError):
             # What cannot be synced is not counted, and found in the log at the next start.
             self._store.flush()
-        self._save(self._snapshot())
+        snapshot = self._snapshot()
+        if not self._config.is_master:
+            self._saved = snapshot  # which may be needed before it is on the disk
+        self._save(snapshot)
+
+    def load(self) -> DelayOffsets:
+        """Where to begin: on a slave what it was told last, which may not be in the file yet.
+
+        Raises StoreCorruptError.
+        """
+        if self._saved is None or self._config.is_master:
+            self._saved = self._document.load() or DelayOffsets()
+        return self._saved
+
+    # Copies of the progress
+
+    @property
+    def is_running(self) -> bool:
+        """Whether this broker delivers."""
+        return self._is_running
+
+    def take_over(self, progress: DelayOffsets) -> None:
+        """Be where the master is, unless this broker delivers itself: a slave's way."""
+        if self._is_running or self._is_saving or progress == self.load():
+            return
+        self._version = progress.data_version
+        self._levels.clear()
+        self._saved = progress
+        self._save(progress)
+
+    def skip(self, positions: Mapping[int, int]) -> None:
+        """Leave out at the next start what another has delivered: by level the first message that it has not."""
+        self._skipped |= {
+            level: max(position, self._skipped.get(level, 0)) for level, position in positions.items() if level > 0
+        }
 
     # What others ask
 
     @property
     def offsets(self) -> dict[int, tuple[int, int]]:
         """(next to be delivered, end of the queue) by level, of the levels in use."""
+        if not self._levels and self._saved is not None:
+            return {
+                level: (position, self._store.max_offset(SCHEDULE_TOPIC, level - 1))
+                for level, position in self._saved.offset_table.items()
+            }
         return {
             state.number: (state.stored_offset, self._store.max_offset(SCHEDULE_TOPIC, state.queue_id))
             for state in self._levels.values()
@@ -252,8 +313,10 @@ class DelayDelivery:
             f"scheduleMessageOffset_{level}": f"{position},{end}" for level, (position, end) in self.offsets.items()
         }
 
-    def encode(self) -> bytes:
-        """The table of progress as slaves ask for it (code 45)."""
+    def encode(self, *, is_exact: bool = False) -> bytes:
+        """The table of progress as slaves ask for it (code 45); `is_exact` with the place in the log that it is of."""
+        if is_exact and self._is_running:
+            return dumps_fastjson(self._snapshot())
         table = {level: position for level, (position, _) in self.offsets.items()}
         return dumps_fastjson(DelayOffsets(data_version=self._version, offset_table=table))
 

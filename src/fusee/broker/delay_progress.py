@@ -61,9 +61,14 @@ def delay_document(path: Path, files: FileSystem) -> SavedDocument[DelayOffsets]
     return SavedDocument(path, files, encode=lambda document: pretty(document, 0).encode(), decode=_decode)
 
 
+def decode_delay_offsets(body: bytes) -> DelayOffsets:
+    """The document as answers to slaves have it. Raises ProtocolError."""
+    return decode_json(body, DelayOffsets)
+
+
 def _decode(content: bytes) -> DelayOffsets:
     try:
-        return decode_json(content, DelayOffsets)
+        return decode_delay_offsets(content)
     except ProtocolError as error:
         raise ValueError(str(error)) from error
 

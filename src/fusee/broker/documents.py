@@ -170,7 +170,7 @@ class TableDocument(Generic[T]):
         if self._digest and self._digest == _digest(content):
             return content
         try:
-            self._loaded = _decode(content, self._document_type)
+            self._loaded = decode_document(content, self._document_type)
         except ProtocolError as error:
             raise ValueError(str(error)) from error
         return content
@@ -187,7 +187,8 @@ def _digest(content: bytes) -> bytes:
 _BARE_KEY: Final = re.compile(rb"([{,][ \t\r\n]*)(-?[0-9]+):")
 
 
-def _decode(content: bytes, document_type: type[T]) -> T:
+def decode_document(content: bytes, document_type: type[T]) -> T:
+    """A document as files and answers to slaves have it. Raises ProtocolError."""
     # Bare integer keys are the only thing that is no JSON in these files, and the lenient reader takes a second for two
     # megabytes of them. Were quotes put into a string by mistake, the text would no longer be JSON.
     if b"$ref" not in content:

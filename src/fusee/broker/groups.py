@@ -175,6 +175,33 @@ class GroupTable(DocumentTable):
             self._next_version()
             self._set(msgspec.structs.replace(found, consume_enable=False))
 
+    def take_over(self, table: SubscriptionGroupTable) -> None:
+        """Have the groups of this table and no others, and what they are forbidden: a slave's way.
+
+        Raises TableFullError; nothing has changed then.
+        """
+        groups, forbidden = table.subscription_group_table, table.forbidden_table
+        if max(len(groups), len(forbidden)) > self.config.groups_max:
+            raise TableFullError(
+                f"the master has {len(groups)} groups, this slave has room for {spelled('groups_max')}="
+                f"{self.config.groups_max}: raise it to the master's"
+            )
+        changes: dict[str, SubscriptionGroupConfig | None] = {name: None for name in self._groups if name not in groups}
+        changes.update((name, group) for name, group in groups.items() if self._groups.get(name) != group)
+        forbids: dict[str, dict[str, int] | None] = {name: None for name in self._forbidden if name not in forbidden}
+        forbids.update((name, topics) for name, topics in forbidden.items() if self._forbidden.get(name) != topics)
+        self._version = table.data_version
+        self._groups.update(groups)
+        self._forbidden.update(forbidden)
+        for name, group in changes.items():
+            if group is None:
+                del self._groups[name]
+        for name, topics in forbids.items():
+            if topics is None:
+                del self._forbidden[name]
+        self._document.changed_all(_GROUPS, changes)
+        self._document.changed_all(_FORBIDDEN, forbids)
+
     # What groups are forbidden
 
     def forbidden(self, group: str, topic: str) -> int:

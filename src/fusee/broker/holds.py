@@ -95,6 +95,11 @@ class Holds:
                 if not hold.is_over and hold.attempt(False):
                     self._end(hold)
 
+    def wake_all(self) -> None:
+        """Something has changed for every queue."""
+        for topic, queue_id in list(self._by_queue):
+            self.wake(topic, queue_id)
+
     def expire(self) -> None:
         """Answer the holds whose time is over."""
         now = self._clock.monotonic()

@@ -3,7 +3,11 @@
 Each turn in which something was put ends with one `write`; then whoever waits for it is answered (`ack_gate`), and
 the records are dispatched. Dispatch is cheap for many records at once, so it waits a little for more, unless somebody
 waits for the queue (`is_awaited`) or asks (`make_visible`, which every reader calls first): a message is visible to
-everyone who looks from the moment its sender was answered.
+everyone who looks from the moment its sender was answered. Where senders wait for slaves, it is also not visible
+before (`ack_gate.confirmed_offset`).
+
+On a slave nothing is put: `append` takes the bytes of the master's log, and `on_flushed` tells how far they are on
+disk.
 
 Syncs run in a worker thread: the log by its flush policy (at once and again under SYNC_FLUSH, which is group commit;
 by interval otherwise), consume queues and index every second or so. The loop itself never waits for the disk, except
@@ -40,6 +44,7 @@ _DISPATCH_BYTES: Final = 1536 * 1024
 _DISPATCH_DELAY: Final = 0.02
 # When somebody waits, so many records of one turn are dispatched at once; of more, a little later, in larger groups.
 _FEW_PUTS: Final = 8
+_FEW_BYTES: Final = 16 * 1024
 _HURRY_DELAY: Final = 0.001
 _RETRY_DELAY: Final = 0.5
 _LOOK_INTERVAL: Final = 0.1
@@ -61,10 +66,13 @@ class LogWriter:
         is_awaited: Callable[[str, int], bool],
         on_written: Callable[[int, float], object],
         on_failure: Callable[[StoreFailedError], object],
+        on_flushed: Callable[[int], object] | None = None,
+        is_any_awaited: Callable[[], bool] | None = None,
     ) -> None:
         """`soon` runs a function at the end of this turn of the loop; `on_written(count, seconds)` hears of each write.
 
-        `is_awaited(topic, queue_id)` says whether somebody waits for messages of this queue.
+        `is_awaited(topic, queue_id)` says whether somebody waits for messages of this queue, `is_any_awaited()`
+        whether anybody waits for anything; `on_flushed(log_offset)` hears how far the log is on disk.
         """
         self.store = store
         self._gate = gate
@@ -76,6 +84,13 @@ class LogWriter:
         self._is_awaited = is_awaited
         self._on_written = on_written
         self._on_failure = on_failure
+        self._on_flushed = on_flushed
+        self._is_any_awaited = is_any_awaited or (lambda: False)
+        self._is_limited = gate.limits_readers
+        # Whether a slave has taken bytes that are not on its disk, and its master may wait for that.
+        self._is_behind_master = False
+        self.refusal: StoreError | None = None
+        """Why nothing may be put now; None when it may. (Beside what the store itself says.)"""
         self._scheduled = False
         self._began = 0.0
         self._puts = 0
@@ -95,6 +110,9 @@ class LogWriter:
         ]
 
     def start(self) -> None:
+        self._gate.start_at(self.store.written_offset)
+        if self._is_limited:
+            self.store.confirm(self._gate.confirmed_offset)
         self._prepare()
         for job in self._jobs:
             job.start()
@@ -114,8 +132,11 @@ class LogWriter:
     def put(self, record: NewRecord) -> PutResult:
         """Give a record its place; it is written when this turn of the loop ends.
 
-        Raises MessageError for one that breaks a limit, StoreFullError, StoreBusyError or StoreFailedError.
+        Raises MessageError for one that breaks a limit, StoreFullError, StoreBusyError, TooFewReplicasError or
+        StoreFailedError.
         """
+        if self.refusal is not None:
+            raise self.refusal
         result = self.store.put(record)
         if not self._scheduled:
             self._schedule()
@@ -126,6 +147,8 @@ class LogWriter:
 
     def put_batch(self, record: NewRecord, elements: Sequence[BatchElement]) -> PutResult:
         """Give the messages of a batch consecutive places; all or none. Raises as `put`."""
+        if self.refusal is not None:
+            raise self.refusal
         result = self.store.put_batch(record, elements)
         if not self._scheduled:
             self._schedule()
@@ -140,16 +163,45 @@ class LogWriter:
 
     @property
     def has_unseen(self) -> bool:
-        """Whether something was put that consume queues do not show yet."""
-        return self._scheduled or self.store.dispatched_offset < self.store.written_offset
+        """Whether something was put that consume queues do not show yet, and may show."""
+        return self._scheduled or self.store.dispatched_offset < self.store.confirmed_offset
 
     def make_visible(self) -> None:
-        """Bring consume queues level with what is put, so that a reader sees it."""
+        """Bring consume queues level with what is put and confirmed, so that a reader sees it."""
         if self._scheduled:
             self._turn()
         store = self.store
-        if store.dispatched_offset < store.written_offset:
+        if store.dispatched_offset < store.confirmed_offset:
             self._dispatch()
+
+    # Replicas
+
+    def replicated(self, log_offset: int) -> None:
+        """Everything up to here is on as many slaves as are required."""
+        self._gate.replicated(log_offset)
+        self._confirm()
+
+    def slaves_changed(self, has_slaves: bool) -> None:
+        """Whether as many slaves as are required are in sync."""
+        self._gate.slaves_changed(has_slaves)
+        self._confirm()
+
+    def append(self, data: bytes | bytearray | memoryview, log_offset: int) -> int:
+        """Take what is whole of these bytes of the master's log; how many. Raises as `MessageStore.append_records`."""
+        size = self.store.append_records(data, log_offset)
+        if size:
+            if self._is_sync:
+                self._is_behind_master = True
+                self._flush()
+            self._hurry = self._hurry or self._is_any_awaited()
+            self._dispatch_in_time(few=size <= _FEW_BYTES)
+        return size
+
+    def _confirm(self) -> None:
+        """Let readers see what has become as safe as promised."""
+        if self._is_limited and self._gate.confirmed_offset > self.store.confirmed_offset:
+            self.store.confirm(self._gate.confirmed_offset)
+            self._dispatch_in_time(few=True)
 
     def _schedule(self) -> None:
         self._scheduled = True
@@ -166,6 +218,8 @@ class LogWriter:
         if self._is_pooled:
             # Memory is the promise of the transient pool; a timer writes it.
             self._gate.written(store.end_offset, now)
+            if self._is_limited:
+                store.confirm(self._gate.confirmed_offset)
             self._on_written(puts, now - self._began)
             return
         try:
@@ -173,13 +227,28 @@ class LogWriter:
         except StoreError as error:
             _log.error("records could not be written: %s", error)
         self._gate.written(store.written_offset, now)
+        if self._is_limited:
+            store.confirm(self._gate.confirmed_offset)
         self._on_written(puts, now - self._began)
         if self._is_sync and self._gate.waits_for_disk:
             self._flush()
-        if store.written_offset - store.dispatched_offset >= _DISPATCH_BYTES:
+        if (
+            self._hurry
+            or self._dispatch_timer is None
+            or store.written_offset - store.dispatched_offset >= _DISPATCH_BYTES
+        ):
+            self._dispatch_in_time(few=puts <= _FEW_PUTS)
+
+    def _dispatch_in_time(self, *, few: bool) -> None:
+        """Dispatch at once, or a little later together with more."""
+        store = self.store
+        unseen = store.confirmed_offset - store.dispatched_offset
+        if unseen >= _DISPATCH_BYTES:
             self._dispatch()
+        elif unseen <= 0:
+            return
         elif self._hurry:
-            if puts <= _FEW_PUTS:
+            if few:
                 self._dispatch()
             elif not self._is_hurrying:
                 self._is_hurrying = True
@@ -193,16 +262,19 @@ class LogWriter:
         self._dispatch_timer = self._timers.call_later(delay, self._dispatch)
 
     def _dispatch(self) -> None:
-        self._hurry = self._is_hurrying = False
+        self._is_hurrying = False
         if self._dispatch_timer is not None:
             self._dispatch_timer.cancel()
             self._dispatch_timer = None
+        store = self.store
         try:
-            self.store.dispatch()
+            store.dispatch()
         except StoreError as error:
             # What is written is safe; consumers see it when there is space for consume queues again.
             _log.error("messages are stored but not visible yet: %s", error)
             self._dispatch_timer = self._timers.call_later(_RETRY_DELAY, self._dispatch)
+        # What is not confirmed yet may be what somebody waits for.
+        self._hurry = self._hurry and self._is_limited and store.dispatched_offset < store.written_offset
 
     # Flushing
 
@@ -211,10 +283,12 @@ class LogWriter:
         store = self.store
         if self._is_pooled and store.durability.is_commit_due(now):
             store.write()
+            self._on_written(0, 0.0)  # nobody was answered by this, but slaves can have it now
             self._dispatch()
         if store.durability.is_due(now):
             self._flush()
         self._gate.expire(now)
+        self._confirm()
 
     def _flush(self) -> None:
         try:
@@ -233,7 +307,11 @@ class LogWriter:
             self._failed(failure)
             return
         self._gate.flushed(flushed_offset)
-        if self._is_sync and self._gate.waits_for_disk:
+        self._confirm()
+        if self._on_flushed is not None:
+            self._on_flushed(flushed_offset)
+            self._is_behind_master = flushed_offset < self.store.written_offset
+        if self._is_sync and (self._gate.waits_for_disk or self._is_behind_master):
             self._flush()
 
     def _flush_derived(self) -> None:

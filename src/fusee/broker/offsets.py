@@ -35,6 +35,7 @@ import msgspec
 
 from fusee.broker.config import spelled
 from fusee.broker.documents import CONSUMER_OFFSETS, TableDocument, TableFullError, next_version, pretty, quoted
+from fusee.replication.metadata import OwnCommit
 from fusee.wire.bodies.topic import DataVersion
 from fusee.wire.fields import Int32, Int64
 from fusee.wire.lenient_json import dumps_fastjson, dumps_plain
@@ -66,15 +67,6 @@ class _Document(msgspec.Struct, rename="camel", kw_only=True):
     data_version: DataVersion | None = None
     offset_table: dict[str, dict[Int32, Int64]] = {}
     slave_commits: dict[str, dict[Int32, Int64]] = {}
-
-
-class OwnCommit(NamedTuple):
-    """What a consumer has committed on a slave, and is yet to be told to the master."""
-
-    group: str
-    topic: str
-    queue_id: int
-    queue_offset: int
 
 
 class OffsetChanges(NamedTuple):
@@ -317,7 +309,7 @@ class OffsetTable:
                 bases[queue_id] = theirs
                 ours = self._committed(group, topic, queue_id)
                 if ours > theirs:
-                    ahead.append(OwnCommit(group, topic, queue_id, ours))
+                    ahead.append(OwnCommit(group, topic, queue_id, ours, theirs))
                 else:
                     self._settle(group, topic, queue_id, theirs)
         return ahead
@@ -431,7 +423,10 @@ class OffsetTable:
             reset = self.pending_reset(topic, group, queue_id)
             if reset is not None:
                 return reset
-        return self._committed(group, topic, queue_id)
+        try:
+            return self._groups[group][topic].queues[queue_id]
+        except KeyError:
+            return -1
 
     def query_all(self, group: str, topic: str) -> dict[int, int]:
         """Committed offsets by queue, a copy."""

@@ -3,6 +3,9 @@
 Every name server is told by itself: one that is down or slow does not hold up the others, and is tried again sooner
 than the usual period. A whole registration goes out at start, periodically, and after a failure; a change of topics
 is told at once, by the changed topics alone. What is told while a registration runs is gathered for the next one.
+
+With enableSlaveActingMaster name servers also get a sign of life every second, and take a broker for gone that is
+silent for ten: a slave acts for it then.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from fusee.wire.bodies.topic import (
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import Command
 from fusee.wire.faults import error_for
-from fusee.wire.headers.namesrv import RegisterBroker, RegisterBrokerResponse, UnregisterBroker
+from fusee.wire.headers.namesrv import BrokerHeartbeat, RegisterBroker, RegisterBrokerResponse, UnregisterBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -101,6 +104,9 @@ class Registration:
         self._on_master = on_master
         self._servers = {name_server: _Server(self, name_server) for name_server in config.name_servers}
         self._periodic = Periodic(timers, _period(config), self.announce_all)
+        self._beats: Periodic | None = None
+        if config.enable_slave_acting_master:
+            self._beats = Periodic(timers, config.broker_heartbeat_interval / 1000, self._beat)
         topics.listeners.append(self.announce)
 
     @property
@@ -118,10 +124,14 @@ class Registration:
         self._periodic.start()
         self.announce_all()
         await self.settled()
+        if self._beats is not None:
+            self._beats.start()
 
     async def stop(self) -> None:
         """Take the broker back from every name server that answers in time."""
         self._periodic.stop()
+        if self._beats is not None:
+            self._beats.stop()
         for server in self._servers.values():
             server.stop()
         header = UnregisterBroker(
@@ -152,6 +162,18 @@ class Registration:
         """Tell everyone that these topics have changed."""
         for server in self._servers.values():
             server.announce(topics)
+
+    def _beat(self) -> None:
+        """Let name servers see that this broker lives. One that is not connected learns it by the next registration."""
+        header = BrokerHeartbeat(
+            cluster_name=self.config.broker_cluster_name,
+            broker_address=self._address,
+            broker_name=self.config.broker_name,
+        )
+        for name_server in self._servers:
+            link = self._client.open_link(name_server)
+            if link is not None and not link.is_write_paused:
+                link.send_oneway(Command.request(RequestCode.BROKER_HEARTBEAT, header, oneway=True))
 
     async def settled(self, patience: float | None = None) -> None:
         """Wait until everything that was to be told has been tried once, or for so many seconds."""
@@ -193,7 +215,10 @@ class Registration:
             cluster_name=config.broker_cluster_name,
             ha_server_address=self._ha_address,
             broker_id=config.broker_id,
-            enable_acting_master=False,
+            heartbeat_timeout_ms=(
+                config.broker_not_active_timeout_millis if config.enable_slave_acting_master else None
+            ),
+            enable_acting_master=config.enable_slave_acting_master,
             compressed=False,
             body_crc32=zlib.crc32(body) & 0x7FFFFFFF,
         )

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fusee.wire.headers.send import SendMessage
 
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+REJECTED: Final = "[REJECTREQUEST]system busy, start flow control for a while"
+"""What the reference says when all requests of a kind are refused."""
 
 _NAME_CHARACTERS: Final = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -116,9 +118,7 @@ class SendChecks:
             text = f"{until:%Y-%m-%d %H:%M:%S},{until.microsecond // 1000:03}"
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"broker unable to service, until {text}")
         if config.broker_id:
-            return command.reply(
-                ResponseCode.SYSTEM_BUSY, remark="[REJECTREQUEST]system busy, start flow control for a while"
-            )
+            return command.reply(ResponseCode.SYSTEM_BUSY, remark=REJECTED)
         topic = header.topic
         topic_config = self._topics.get(topic)
         if not config.broker_permission & PERM_WRITE and topic_config is not None and topic_config.order:

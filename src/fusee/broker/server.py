@@ -16,11 +16,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fusee.broker.ack_gate import AckGate
+from fusee.broker.acting import delivered_by_slaves
 from fusee.broker.config import BrokerConfig, Settings
 from fusee.broker.consumers import ConsumerTable
 from fusee.broker.daily_totals import decode_totals, encode_totals
 from fusee.broker.delay import DelayDelivery
 from fusee.broker.delay_progress import delay_document
+from fusee.broker.group_watch import GroupQuestions
 from fusee.broker.groups import GroupTable
 from fusee.broker.handlers.admin_broker import BrokerHandlers
 from fusee.broker.handlers.admin_groups import GroupHandlers
@@ -32,6 +34,7 @@ from fusee.broker.handlers.peek import PeekHandlers
 from fusee.broker.handlers.pull import PullHandlers
 from fusee.broker.handlers.query import QueryHandlers
 from fusee.broker.handlers.relay import RelayHandlers
+from fusee.broker.handlers.replication import ReplicationHandlers
 from fusee.broker.handlers.reply import ReplyHandlers
 from fusee.broker.handlers.send import SendHandlers, amend_answer
 from fusee.broker.handlers.send_back import SendBackHandlers
@@ -47,16 +50,18 @@ from fusee.broker.routes import PULL, SEND, add_routes, make_lanes
 from fusee.broker.runtime_info import RuntimeInfo
 from fusee.broker.send_checks import SendChecks
 from fusee.broker.settings_update import LiveSettings
+from fusee.broker.slave import Slave
+from fusee.broker.standing import Standing
 from fusee.broker.statistics import Statistics
 from fusee.broker.table_saves import TableSaves
 from fusee.broker.topics import TopicTable
 from fusee.broker.transactions import Transactions
 from fusee.broker.worker import InlineWorker, ThreadWorker, Worker
 from fusee.clock import Clock, SystemClock, Timers
-from fusee.errors import StoreError
+from fusee.errors import StoreError, TooFewReplicasError
 from fusee.message.hosts import pack_host, pack_ip
 from fusee.message.ids import UniqueIds
-from fusee.replication import Primary
+from fusee.replication import Primary, PrimarySettings, Replica
 from fusee.service import Periodic
 from fusee.store.config import FlushDiskType, StoreConfig
 from fusee.store.dispatch_batch import DispatchBatch
@@ -135,13 +140,26 @@ class Broker:
         self._client: Client | None = None
         self.primary: Primary | None = None
         """Sends the log to slaves, on a master that has been started."""
+        self.slave: Slave | None = None
+        """Follows the master, on a slave that has been started."""
         self._is_stopped = False
         self.address = ""
         """`host:port` that clients are told."""
+        self._ha_address = ""
         self.failure: StoreFailedError | None = None
         """Why nothing is accepted any more, after the disk has failed."""
         self.recovery: RecoveryReport | None = None
         """What opening the store had to mend."""
+
+    @property
+    def replica(self) -> Replica | None:
+        """Keeps the log level with the master's, on a slave that has been started."""
+        return None if self.slave is None else self.slave.replica
+
+    @property
+    def role(self) -> str:
+        """ASYNC_MASTER, SYNC_MASTER or SLAVE."""
+        return self.config.broker_role
 
     @property
     def listening(self) -> tuple[str, ...]:
@@ -207,8 +225,14 @@ class Broker:
             fast_port = port - 2 if config.listen_port else 0
         await self._servers[1].start(config.bind_address, fast_port)
         ha_port = await self._listen_for_slaves(timers, port)
+        self._ha_address = f"{config.broker_ip2 or ip}:{ha_port}"
+        if config.is_master and config.enable_slave_acting_master:
+            delivered = await delivered_by_slaves(
+                self._questions, address=self.address, ha_address=self._ha_address, own_id=config.broker_id
+            )
+            self.delay.skip(delivered)
         self._start_jobs(timers)
-        await self._register(timers, ip, ha_port)
+        await self._register(timers)
 
     def _make_tables(self) -> None:
         config, clock, files = self.config, self._clock, self._files
@@ -252,10 +276,12 @@ class Broker:
         log_worker, worker = self._make_workers()
         self.holds = Holds(clock=clock, timers=timers, lane=lanes[PULL])
         self.gate = AckGate(
-            waits_for_flush=store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            waits_for_flush=config.is_master and self._flushes_at_once,
             timeout=store.config.sync_flush_timeout / 1000,
             lane=lanes[SEND],
             amend=amend_answer,
+            waits_for_slaves=config.replicas_required > 1,
+            slave_timeout=config.slave_timeout / 1000,
         )
         self.writer = writer = LogWriter(
             store=store,
@@ -268,12 +294,28 @@ class Broker:
             is_awaited=self.holds.is_awaited,
             on_written=self._written,
             on_failure=self._store_failed,
+            on_flushed=self._flushed,
+            is_any_awaited=lambda: bool(self.holds),
         )
+        assert self._client is not None
+        self._questions = GroupQuestions(config=config, client=self._client)
+        if not config.is_master:
+            self.slave = Slave(
+                config=config,
+                writer=writer,
+                network=self._network or TcpNetwork(),
+                client=self._client,
+                clock=clock,
+                timers=timers,
+                reports_flushed=self._flushes_at_once,
+                on_failure=self._store_failed,
+            )
+        standing = Standing(config=config, is_connected=lambda: self.replica is not None and self.replica.is_connected)
         store.on_arrival(self._arrived)
         statistics, topics, groups, offsets = self.statistics, self.topics, self.groups, self.offsets
         consumers, producers, locks = self.consumers, self.producers, self.locks
         self.delay = DelayDelivery(
-            writer=writer,
+            writer=writer if self.slave is None else self.slave.escape,
             document=delay_document(store.paths.config / "delayOffset.json", self._files),
             config=config,
             clock=clock,
@@ -281,6 +323,16 @@ class Broker:
             worker=worker,
             statistics=statistics,
         )
+        if self.slave is not None:
+            self.slave.complete(
+                topics=topics,
+                groups=groups,
+                offsets=offsets,
+                delay=self.delay,
+                holds=self.holds,
+                questions=self._questions,
+                adopt_topics=self._adopt_topics,
+            )
         self.transactions = Transactions(
             writer=writer,
             offsets=offsets,
@@ -366,6 +418,7 @@ class Broker:
                 holds=self.holds,
                 statistics=statistics,
                 clock=clock,
+                standing=standing,
             ),
             PeekHandlers(
                 config=config,
@@ -427,6 +480,15 @@ class Broker:
                 store=store,
                 worker=worker,
                 files=self._files,
+                primary=lambda: self.primary,
+                replica=lambda: self.replica,
+            ),
+            ReplicationHandlers(
+                config=config,
+                store=store,
+                replica=self.replica,
+                addresses=lambda: (self.address, self._ha_address),
+                acting=self.slave.acting if self.slave is not None else None,
             ),
         ]
         # Whoever acts by a setting sees its changes.
@@ -440,6 +502,9 @@ class Broker:
             producers,
             self.delay,
             self.transactions,
+            self._questions,
+            standing,
+            *([self.slave] if self.slave is not None else []),
         ]
         for part in handlers:
             add_routes(router, fast_router, lanes, self._keeping_promises(part.routes()))
@@ -497,6 +562,13 @@ class Broker:
             self._running.append(self.delay)
             self.transactions.start(unclean=unclean)
             self._running.append(self.transactions)
+        if self.slave is not None:
+            self.slave.start()
+            self._running.append(self.slave)
+
+    @property
+    def _flushes_at_once(self) -> bool:
+        return self.store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     async def _listen_for_slaves(self, timers: Timers, port: int) -> int:
         """Open the door for slaves; its port. A slave has none."""
@@ -507,13 +579,21 @@ class Broker:
         if config.is_master:
             # Plain always: the stream has no TLS in the reference.
             network = self._network or TcpNetwork()
-            primary = Primary(store=self.store, network=network, clock=self._clock, timers=timers)
+            primary = Primary(
+                store=self.store,
+                network=network,
+                clock=self._clock,
+                timers=timers,
+                settings=_primary_settings(config),
+                on_progress=self._slaves_progressed,
+            )
             _, ha_port = parse_address(await primary.start(config.bind_address, ha_port))
             self.primary = primary
             self._running.append(primary)
+            self._slaves_progressed()
         return ha_port
 
-    async def _register(self, timers: Timers, ip: str, ha_port: int) -> None:
+    async def _register(self, timers: Timers) -> None:
         assert self._client is not None
         self._registration = Registration(
             config=self.config,
@@ -521,7 +601,8 @@ class Broker:
             client=self._client,
             timers=timers,
             address=self.address,
-            ha_address=f"{self.config.broker_ip2 or ip}:{ha_port}",
+            ha_address=self._ha_address,
+            on_master=self.slave.registered if self.slave is not None else None,
         )
         await self._registration.start()
 
@@ -568,6 +649,8 @@ class Broker:
     # What the parts say
 
     def _arrived(self, batch: Sequence[Dispatched]) -> None:
+        if self.slave is not None:
+            self.slave.arrived(batch)
         holds = self.holds
         if not holds:
             return
@@ -583,6 +666,28 @@ class Broker:
             self.primary.written()
         self.statistics.put_latency(count, seconds * 1000)
 
+    def _flushed(self, flushed_offset: int) -> None:
+        if self.replica is not None:
+            self.replica.flushed(flushed_offset)
+
+    def _slaves_progressed(self) -> None:
+        """Slaves have reported, come or gone: what is promised to senders may have become true, or impossible."""
+        required = self.config.replicas_required
+        if required <= 1 or self.primary is None:
+            return
+        progress = self.primary.progress
+        in_sync = 1 + len(progress.in_sync(self.store.written_offset))
+        self.writer.replicated(progress.confirmed(required))
+        self.writer.slaves_changed(in_sync >= required)
+        self.writer.refusal = (
+            None
+            if in_sync >= self.config.min_in_sync_replicas
+            else TooFewReplicasError(
+                f"{in_sync} of the {self.config.min_in_sync_replicas} brokers are in sync that minInSyncReplicas asks "
+                "for: start the slaves, or lower it"
+            )
+        )
+
     def _store_failed(self, error: StoreFailedError) -> None:
         if self.failure is None:
             self.failure = error
@@ -594,6 +699,10 @@ class Broker:
         for part in self._configured:
             part.config = shown
         self.store.reconfigure(live.store)
+        self.gate.slave_timeout = live.broker.slave_timeout / 1000
+        if self.primary is not None:
+            self.primary.settings = _primary_settings(live.broker)
+            self._slaves_progressed()
         self._jobs[0].interval = live.broker.flush_consumer_offset_interval / 1000
         if self._registration is not None:
             self._registration.config = live.broker
@@ -614,6 +723,16 @@ class Broker:
 
     def on_idle(self, link: Link) -> None:
         """Nothing: the end of the connection follows."""
+
+
+def _primary_settings(config: BrokerConfig) -> PrimarySettings:
+    return PrimarySettings(
+        heartbeat_interval=config.ha_send_heartbeat_interval / 1000,
+        housekeeping_interval=config.ha_housekeeping_interval / 1000,
+        transfer_bytes=config.ha_transfer_batch_size,
+        gap_max=config.ha_max_gap_not_in_sync,
+        bytes_per_second_max=config.max_ha_transfer_byte_in_second if config.ha_flow_control_enable else None,
+    )
 
 
 def _soon(timers: Timers) -> Any:

@@ -16,7 +16,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fusee.broker.config import BrokerConfig, spelled, text_of
+from fusee.broker.config import TRANSFER_BYTES_MAX, BrokerConfig, spelled, text_of
 from fusee.config import format_properties, parse_properties
 from fusee.errors import ConfigError
 from fusee.store.config import StoreConfig
@@ -63,14 +63,23 @@ UPDATABLE: Final[Mapping[str, Range | None]] = {
     "filter_support_retry": _FLAG,
     "flush_consumer_offset_interval": Range(100, 10 * _MINUTE_MS),
     "flush_delay_offset_interval": Range(100, 10 * _MINUTE_MS),
+    "ha_flow_control_enable": _FLAG,
+    "ha_housekeeping_interval": Range(1_000, 10 * _MINUTE_MS),
+    "ha_max_gap_not_in_sync": Range(1_024, 2**40),
+    "ha_send_heartbeat_interval": Range(100, 10 * _MINUTE_MS),
+    "ha_transfer_batch_size": Range(1_024, TRANSFER_BYTES_MAX),
+    "in_sync_replicas": Range(1, 64),
     "lite_pull_message_enable": _FLAG,
     "long_polling_enable": _FLAG,
+    "max_ha_transfer_byte_in_second": Range(1_024, 2**40),
+    "min_in_sync_replicas": Range(1, 64),
     "notify_consumer_ids_changed_enable": _FLAG,
     "register_name_server_period": Range(10_000, _MINUTE_MS),
     "reject_pull_consumer_enable": _FLAG,
     "reject_transaction_message": _FLAG,
     "short_polling_time_mills": Range(10, _MINUTE_MS),
     "slave_read_enable": _FLAG,
+    "slave_timeout": Range(100, 10 * _MINUTE_MS),
     "split_metadata_size": Range(1, 100_000),
     "start_accept_send_request_time_stamp": Range(0, 2**63 - 1),
     "store_reply_message_enable": _FLAG,

@@ -228,6 +228,30 @@ class TopicTable(DocumentTable):
             self._topics[topic.topic_name] = ordered
             self._document.changed(_TABLE, topic.topic_name, ordered)
 
+    def take_over(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
+        """Have these topics and no others, as the master has them in this version of its table: a slave's way.
+
+        Listeners are told which were made or altered. Raises TableFullError; nothing has changed then.
+        """
+        if len(topics) > self.config.topics_max:
+            raise TableFullError(
+                f"the master has {len(topics)} topics, this slave has room for {spelled('topics_max')}="
+                f"{self.config.topics_max}: raise it to the master's"
+            )
+        changes: dict[str, TopicConfig | None] = {name: None for name in self._topics if name not in topics}
+        changed = [topic for name, topic in topics.items() if self._topics.get(name) != topic]
+        changes.update((topic.topic_name, topic) for topic in changed)
+        self._version = version
+        for name, topic in changes.items():
+            if topic is None:
+                del self._topics[name]
+            else:
+                self._topics[name] = topic
+        self._document.changed_all(_TABLE, changes)
+        if changed:
+            for listener in self.listeners:
+                listener(changed)
+
     def _store(self, topics: Sequence[TopicConfig]) -> None:
         added = sum(topic.topic_name not in self._topics for topic in topics)
         if added and len(self._topics) + added > self.config.topics_max:

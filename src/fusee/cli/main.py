@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from fusee import __version__
+from fusee.cli.cluster import app as cluster_app
 from fusee.cli.serve import broker, namesrv
 from fusee.cli.store import app as store_app
 from fusee.errors import ConfigError, FuseeError
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command("namesrv")(namesrv)
 app.command("broker")(broker)
+app.add_typer(cluster_app, name="cluster")
 app.add_typer(store_app, name="store")
 
 

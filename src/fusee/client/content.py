@@ -92,8 +92,7 @@ def property_text(message: Message) -> str:
 
 @lru_cache(maxsize=1024)  # tags are few
 def _tag_text(tag: str) -> str:
-    names.check_property(names.TAGS, tag)
-    return f"TAGS\x01{tag}\x02"
+    return names.encode_properties({names.TAGS: tag}).decode()
 
 
 def plain_property_text(unique_id: str, tag: str | None, key: str | None, order: str | None) -> str | None:

@@ -24,6 +24,7 @@ from itertools import accumulate, repeat
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
+from fusee.client.closing import for_closer
 from fusee.client.consumer.options import ConsumeResult, RetryLater
 from fusee.client.consumer.runners import is_coroutine_function
 from fusee.client.payloads import decoder
@@ -223,7 +224,10 @@ class HandlerTable:
             if group not in self._running:
                 new[group] = connection.consumer(each.topics, group=group, listener=each.listener, **each.options)
         try:
-            _raise_first(await asyncio.gather(*(each.start() for each in new.values()), return_exceptions=True))
+            outcomes = await asyncio.gather(*(each.start() for each in new.values()), return_exceptions=True)
+            if self._closed.is_set():
+                outcomes.append(ClientStateError("these handlers were closed while they started"))
+            _raise_first(outcomes)
         except BaseException:
             await asyncio.gather(*(each.close() for each in new.values()), return_exceptions=True)
             raise
@@ -242,7 +246,9 @@ class HandlerTable:
         self._closed.set()
         consumers = list(self._running.values())
         self._running.clear()
-        _raise_first(await asyncio.gather(*(each.close() for each in consumers), return_exceptions=True))
+        with for_closer():
+            closing = asyncio.gather(*(each.close() for each in consumers), return_exceptions=True)
+        _raise_first(await closing)
 
     async def __aenter__(self) -> Self:
         await self.start()

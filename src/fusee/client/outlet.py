@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from fusee.client.outgoing import WaitingRoom
 from fusee.client.results import Durability, SendStatus
-from fusee.errors import ConnectError, ConnectionLostError, TransportError
+from fusee.errors import ConnectError, ConnectionLostError, TooManyRequestsError, TransportError
 from fusee.wire.codes import RequestCode
 from fusee.wire.headers.send import SendMessageV2
 from fusee.wire.hot_encode import SendRequests
@@ -181,7 +181,12 @@ class Outlet:
                     return
                 lane = out.lane
                 assert lane is not None
-                if not self.transmit(out, lane):
+                try:
+                    has_left = self.transmit(out, lane)
+                except TooManyRequestsError as error:
+                    out.owner.try_failed(out, error)
+                    continue
+                if not has_left:
                     self.is_ready = False
                     self.waiting.sends.appendleft(out)
                     if not link.is_write_paused:

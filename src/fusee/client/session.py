@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from fusee.client.broker_calls import BrokerCalls
+from fusee.client.closing import closer
 from fusee.client.config import DEFAULT_INSTANCE, ClientConfig, ServiceState
 from fusee.client.name_servers import NameServers
 from fusee.client.results import Durability, SendStatus
@@ -39,7 +40,7 @@ from fusee.message.model import MessageQueue
 from fusee.message.record import decode_record
 from fusee.message.topics import AUTO_CREATE_TOPIC
 from fusee.service import Periodic
-from fusee.transport.client import Client, ClientSettings
+from fusee.transport.client import DIALLED, Client, ClientSettings
 from fusee.transport.link import parse_address
 from fusee.transport.router import Router
 from fusee.transport.tcp import TcpNetwork
@@ -47,7 +48,7 @@ from fusee.wire.bodies.heartbeat import HeartbeatData, ProducerData
 from fusee.wire.bodies.offsets import ConsumerStatus, QueueOffsets
 from fusee.wire.bodies.queue_ref import QueueRef
 from fusee.wire.bodies.route import TopicRouteData, decode_route
-from fusee.wire.codes import RequestCode, ResponseCode
+from fusee.wire.codes import LanguageCode, RequestCode, ResponseCode
 from fusee.wire.command import Command
 from fusee.wire.headers.client import ConsumeMessageDirectly, GetConsumerRunningInfo, NotifyConsumerIdsChanged
 from fusee.wire.headers.namesrv import GetRouteInfo
@@ -122,6 +123,7 @@ class Session:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._asking: dict[str, asyncio.Task[bool]] = {}
         self._promises: dict[str, _Promise] = {}
+        self._learning: dict[str, asyncio.Task[None]] = {}
         self._looked_at: dict[str, float] = {}
         self._jobs = [
             Periodic(self.timers, interval_ms / 1000, job)
@@ -176,7 +178,8 @@ class Session:
                 await self.unregister_producer(group)
             for group in list(self._consumers):
                 await self.unregister_consumer(group)
-        tasks = [*self._asking.values(), *self._tasks]
+        own = (asyncio.current_task(), closer())  # a listener may close what it was called by
+        tasks = [task for task in (*self._asking.values(), *self._tasks) if task not in own]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -192,9 +195,11 @@ class Session:
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if task.cancelled() or self.state is ServiceState.SHUTDOWN_ALREADY:
+        if task.cancelled():
             return
         error = task.exception()
+        if self.state is ServiceState.SHUTDOWN_ALREADY:
+            return
         if isinstance(error, FuseeError):
             _log.warning("client %s: %s", self.client_id, error)
         elif error is not None:
@@ -457,21 +462,30 @@ class Session:
     # What an answer promises
 
     async def learn(self, broker_name: str) -> None:
-        """Learn, once, what this broker promises when it answers a send. Never raises: the least is then assumed."""
+        """Learn what this broker promises when it answers a send, once for each time that it was connected to.
+
+        Never raises: when it does not tell, the least is assumed.
+        """
         if broker_name in self._promises:
             return
+        task = self._learning.get(broker_name)
+        if task is None:
+            task = self._learning[broker_name] = self.spawn(self._learn(broker_name))
+            task.add_done_callback(lambda done: self._learning.pop(broker_name, None))
+        await asyncio.wait((task,))
+
+    async def _learn(self, broker_name: str) -> None:
         address = self.master_address(broker_name)
         if address is None:
             return
-        self._promises[broker_name] = _Promise()
         try:
             response = await self.calls.request(address, RequestCode.GET_BROKER_CONFIG, timeout_ms=1_000)
         except TransportError:
-            self._promises.pop(broker_name, None)
+            return  # asked again the next time
         except FuseeError:
-            return  # it does not tell; that will not change
+            self._promises[broker_name] = _Promise()  # it does not tell; that will not change
         else:
-            self._promises[broker_name] = _Promise.of(response.body.decode("utf-8", "replace"))
+            self._promises[broker_name] = _Promise.of(response)
 
     def durability(self, broker_name: str, status: SendStatus, wait_stored: bool = True) -> Durability:
         """What an answer with this status promises on this broker: the least, when that is not known."""
@@ -487,7 +501,7 @@ class Session:
     # LinkListener
 
     def on_connect(self, link: Link) -> None:
-        if link.remote_address in self.name_servers.addresses or not (self._consumers or self._producers):
+        if link.attachments[DIALLED] in self.name_servers.addresses or not (self._consumers or self._producers):
             return
         link.attachments[_GREETING] = self.spawn(self._greet(link))
 
@@ -499,7 +513,12 @@ class Session:
             return  # whoever made the connection finds out
 
     def on_close(self, link: Link) -> None:
-        """Nothing: whoever waits on the link gets the error, and the next request connects again."""
+        """Whoever waits on the link gets the error, and the next request connects again.
+
+        The broker may then be another process, with other settings: what it promised is forgotten.
+        """
+        for broker_name in [name for name in self._promises if self.master_address(name) == link.attachments[DIALLED]]:
+            del self._promises[broker_name]
 
     def on_exception(self, link: Link, error: Exception) -> None:
         """Nothing, for the same reason."""
@@ -574,12 +593,30 @@ class _Promise:
         self.replicates = replicates
 
     @classmethod
-    def of(cls, properties: str) -> _Promise:
-        settings = dict(line.partition("=")[::2] for line in properties.splitlines())
+    def of(cls, answer: Command) -> _Promise:
+        """What the settings in this answer of a broker mean."""
+        text = answer.body.decode("utf-8", "replace")
+        settings = {
+            name.strip(): value.strip() for name, _, value in (line.partition("=") for line in text.splitlines())
+        }
         return cls(
-            flushes=settings.get("flushDiskType", "").strip() == "SYNC_FLUSH",
-            replicates=settings.get("brokerRole", "").strip() == "SYNC_MASTER",
+            flushes=settings.get("flushDiskType") == "SYNC_FLUSH",
+            replicates=settings.get("brokerRole") == "SYNC_MASTER"
+            and (answer.language is not LanguageCode.JAVA or _copies_of_java(settings) > 1),
         )
+
+
+def _copies_of_java(settings: dict[str, str]) -> int:
+    """How many brokers have a message when a SYNC_MASTER of RocketMQ answers: since 5.0 by default itself alone."""
+
+    def is_on(name: str) -> bool:
+        return settings.get(name) == "true"
+
+    may_be_fewer = (is_on("enableControllerMode") and is_on("allAckInSyncStateSet")) or (
+        is_on("enableSlaveActingMaster") and is_on("enableAutoInSyncReplicas")
+    )
+    copies = settings.get("minInSyncReplicas" if may_be_fewer else "inSyncReplicas", "2")
+    return int(copies) if copies.isdecimal() else 1
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

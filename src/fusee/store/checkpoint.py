@@ -89,6 +89,12 @@ class Checkpoint:
         self._saved = values
         return True
 
+    def cut(self, timestamp_ms: int) -> None:
+        """The log ends with a record of this time now; nothing later is promised any more."""
+        self.log_timestamp_ms = min(self.log_timestamp_ms, timestamp_ms)
+        self.queues_timestamp_ms = min(self.queues_timestamp_ms, timestamp_ms)
+        self.index_timestamp_ms = min(self.index_timestamp_ms, timestamp_ms)
+
     def recovery_timestamp_ms(self, *, index_too: bool) -> int:
         """Everything stored before this was on disk, in the log and in what is made from it."""
         times = [self.log_timestamp_ms, self.queues_timestamp_ms]

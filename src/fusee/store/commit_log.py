@@ -21,14 +21,19 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from fusee.errors import RecordError, StoreBusyError, StoreError
 from fusee.message.record import encode_blank
 from fusee.message.record_layout import FRAME, MAGIC_BLANK, RECORD_SIZE_MIN, record_bounds
+from fusee.store.record_scan import find_records
 from fusee.store.segment_log import SegmentLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from fusee.store.config import StoreConfig
     from fusee.store.filesystem import File, FileSystem
@@ -69,6 +74,10 @@ class CommitLog:
         self._forget_gathered()
         self._log.truncate(log_offset)
         self.end_offset = log_offset
+
+    def cut_again(self, log_offset: int) -> None:
+        """End at the latest here, before it is known where the log ends: a cut that a crash has stopped."""
+        self._log.truncate(min(log_offset, self._log.end_offset))
 
     def close(self) -> None:
         self._log.close()
@@ -119,7 +128,7 @@ class CommitLog:
         self._room -= size
         self.end_offset += size
 
-    def append_raw(self, data: bytes, log_offset: int) -> None:
+    def append_raw(self, data: bytes | bytearray | memoryview, log_offset: int) -> None:
         """Take bytes as they are from another copy of this log; written at once.
 
         Raises StoreError unless they go on exactly where this log ends; an empty log begins where they say.
@@ -131,12 +140,20 @@ class CommitLog:
         if log_offset != self.end_offset:
             raise StoreError(f"replicated bytes begin at {log_offset} but this log ends at {self.end_offset}")
         view = memoryview(data)
-        while view:
-            room = self._segment_size - self.end_offset % self._segment_size
-            self._write_run(self.end_offset, bytes(view[:room]))
-            view = view[room:]
-            self.end_offset = self._log.end_offset
+        try:
+            while view:
+                room = self._segment_size - self.end_offset % self._segment_size
+                self._write_run(self.end_offset, view[:room])
+                view = view[room:]
+                self.end_offset = self._log.end_offset
+        finally:
+            self._forget_gathered()
+
+    def restart_at(self, log_offset: int) -> None:
+        """Give up everything and go on at the start of this segment; durable, and a crash leaves a part of the old."""
         self._forget_gathered()
+        self._log.restart_at(log_offset)
+        self.end_offset = log_offset
 
     def write(self) -> int:
         """Hand everything gathered to the operating system; the new written offset.
@@ -194,6 +211,34 @@ class CommitLog:
             return memoryview(b"")
         return segment.file.view()[log_offset - segment.base_offset : end - segment.base_offset]
 
+    def last_record_before(self, log_offset: int) -> int | None:
+        """Where the last record begins that ends at or before this border of a record; None when there is none.
+
+        Walks through the segment from its start: not for the hot path.
+        """
+        for base_offset, file in reversed(self.segments()):
+            if base_offset >= log_offset:
+                continue
+            end = min(log_offset, base_offset + self._segment_size, self._log.end_offset)
+            view = file.view()[: end - base_offset]
+            positions, _ = find_records(view)
+            if len(positions) and FRAME.unpack_from(view, int(positions[-1]))[1] == MAGIC_BLANK:
+                positions = positions[:-1]
+            if len(positions):
+                return base_offset + int(positions[-1])
+        return None
+
+    def record_offsets(self, base_offset: int) -> NDArray[np.int64]:
+        """Where the records of the segment that begins here begin; the same cost."""
+        segment = self._log.locate(base_offset)
+        if segment is None:
+            return np.empty(0, np.int64)
+        view = self.chunk(base_offset, segment.size)
+        positions, _ = find_records(view)
+        if len(positions) and FRAME.unpack_from(view, int(positions[-1]))[1] == MAGIC_BLANK:
+            positions = positions[:-1]
+        return positions + base_offset
+
     def forget(self, log_offset: int, end_offset: int) -> None:
         """Let go of the memory by which this part of the log was read."""
         for base_offset, file in self.segments():
@@ -239,7 +284,7 @@ class CommitLog:
         self._parts = []
         self._runs.append((start, self._parts))
 
-    def _write_run(self, start: int, data: bytes) -> None:
+    def _write_run(self, start: int, data: bytes | memoryview) -> None:
         if not data:
             return
         segment = self._log.at_end()

@@ -55,13 +55,15 @@ class LogScanner:
     def scan(self, log_offset: int, end_offset: int | None = None) -> tuple[DispatchBatch | None, int]:
         """The next batch of records from here, and where to go on: the same offset when nothing is written there.
 
-        `end_offset` is the border of a record at which to stop.
+        A record that does not end at or before `end_offset` is left for later.
         """
         log = self._log
         while True:
             size = _BATCH_BYTES + self._record_size_max
             if end_offset is not None:
                 size = min(size, end_offset - log_offset)
+                if size <= 0:
+                    return None, log_offset
             view = log.chunk(log_offset, size)
             positions, stop = find_records(view, size_max=_BATCH_BYTES)
             if len(positions) > _BATCH_RECORDS_MAX:
@@ -74,7 +76,8 @@ class LogScanner:
                 stop = log.next_segment(log_offset) - log_offset
             if not len(positions):
                 if stop == 0:
-                    self._check_nothing(view, log_offset)
+                    if end_offset is None or end_offset >= log.written_offset:
+                        self._check_nothing(view, log_offset)
                     return None, log_offset
                 log_offset += stop  # only the blank was left of this segment
                 continue
@@ -85,11 +88,12 @@ class LogScanner:
                     f"{log.folder}: a record behind log offset {log_offset} is damaged: {error}"
                 ) from error
 
-    def scan_few(self, log_offset: int) -> tuple[list[Dispatched], int]:
+    def scan_few(self, log_offset: int, end_offset: int | None = None) -> tuple[list[Dispatched], int]:
         """The records from here on one by one, when they are few; empty, and the same offset, when `scan` is better."""
         log = self._log
-        size = log.written_offset - log_offset
-        if size > _FEW_BYTES:
+        written_offset = log.written_offset
+        size = (written_offset if end_offset is None else min(end_offset, written_offset)) - log_offset
+        if not 0 < size <= _FEW_BYTES:
             return [], log_offset
         view = log.chunk(log_offset, size)
         records: list[Dispatched] = []
@@ -126,15 +130,16 @@ class Dispatcher:
         """Everything before this has been told."""
         self.dispatched_offset = self.index_offset = log_offset
 
-    def cut(self, log_offset: int) -> None:
-        """The log ends here now."""
+    def cut(self, log_offset: int, timestamp_ms: int) -> None:
+        """The log ends here now, with a record of this time."""
         self.dispatched_offset = min(self.dispatched_offset, log_offset)
+        self.dispatched_timestamp_ms = min(self.dispatched_timestamp_ms, timestamp_ms)
         self.index_offset = min(self.index_offset, log_offset)
 
-    def run(self, batches_max: int | None = None) -> int:
-        """Dispatch what is written, at most this many batches; how many records."""
+    def run(self, batches_max: int | None = None, end_offset: int | None = None) -> int:
+        """Dispatch what is written and ends at or before `end_offset`, at most this many batches; how many records."""
         scanner = self._scanner
-        records, next_offset = scanner.scan_few(self.dispatched_offset)
+        records, next_offset = scanner.scan_few(self.dispatched_offset, end_offset)
         if records:
             for sink in self._sinks:
                 sink.accept(records)
@@ -146,7 +151,7 @@ class Dispatcher:
         count = 0
         rounds = 0
         while batches_max is None or rounds < batches_max:
-            batch, next_offset = scanner.scan(self.dispatched_offset)
+            batch, next_offset = scanner.scan(self.dispatched_offset, end_offset)
             if next_offset == self.dispatched_offset:
                 break
             if self.index_offset < self.dispatched_offset:
@@ -171,3 +176,14 @@ class Dispatcher:
             if next_offset == self.index_offset:
                 break
             self.index_offset = next_offset
+
+
+class Arrivals:
+    """The last sink: tells listeners what has become visible."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[Sequence[Dispatched]], object]] = []
+
+    def accept(self, batch: Sequence[Dispatched]) -> None:
+        for listener in self.listeners:
+            listener(batch)

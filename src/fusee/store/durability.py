@@ -33,6 +33,11 @@ class FlushJob:
         self.timestamp_ms = timestamp_ms
         self.error: StoreError | None = None
 
+    def cut(self, log_offset: int, timestamp_ms: int) -> None:
+        """What lies behind this is gone, synced or not."""
+        self.target_offset = min(self.target_offset, log_offset)
+        self.timestamp_ms = min(self.timestamp_ms, timestamp_ms)
+
     def run(self) -> None:
         """Sync. Keeps the error for `finish` instead of raising it on a thread that cannot tell anybody."""
         try:
@@ -145,6 +150,9 @@ class Durability:
         )
         raise self.failure from error
 
-    def cut(self, log_offset: int) -> None:
-        """The log was truncated here."""
+    def cut(self, log_offset: int, timestamp_ms: int) -> None:
+        """The log was cut here, behind a record of this time; a flush that is running covers no more than that."""
         self.flushed_offset = min(self.flushed_offset, log_offset)
+        self.flushed_timestamp_ms = min(self.flushed_timestamp_ms, timestamp_ms)
+        if self._running is not None:
+            self._running.cut(log_offset, timestamp_ms)

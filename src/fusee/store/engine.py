@@ -6,6 +6,10 @@ A put goes: `put` (place in the log and in its queue) -> `write` (in the file) -
 consume queues and index, visible to consumers). The owner drives these steps and may group any number of puts before
 each; the offsets tell how far each step has come. What a reply may promise is a comparison of numbers:
 `result.end_offset <= store.written_offset` (survives the process), `<= store.flushed_offset` (survives the machine).
+Where more is promised (a sync, replicas), `confirm` says how far it is true, and readers see nothing beyond.
+
+The store of a replica has no puts: `append_records` takes the bytes of its master's log as they are, `truncate` cuts
+what the master does not have, `restart_at` gives up everything to begin further on.
 
 A store is opened for work by `open`, which recovers, and closed by `close`. A crash is the absence of `close`.
 """
@@ -37,19 +41,22 @@ from fusee.store.checkpoint import Checkpoint
 from fusee.store.commit_log import CommitLog
 from fusee.store.config import StoreConfig
 from fusee.store.consume_queue import Boundary
-from fusee.store.dispatch import Dispatcher, DispatchSink, LogScanner
+from fusee.store.dispatch import Arrivals, Dispatcher, DispatchSink, LogScanner
 from fusee.store.durability import Durability, FlushJob
 from fusee.store.filesystem import File, FileSystem, Lock, OsFileSystem
 from fusee.store.index import Index
 from fusee.store.layout import StorePaths
-from fusee.store.new_batch import pack_batch, pack_plain_batch
+from fusee.store.new_batch import batch_sizes, is_plain_batch, pack_batch, pack_plain_batch
+from fusee.store.new_record import with_inner_base
 from fusee.store.query import RecordQuery
 from fusee.store.queue_table import QueueTable
 from fusee.store.reader import read_messages
 from fusee.store.recovery import LogWalker, RecoveryReport, judge
+from fusee.store.replicated import whole_records
 from fusee.store.results import Dispatched, PutResult
 from fusee.store.retention import DiskState, Retention
 from fusee.store.transaction_table import TransactionTable
+from fusee.store.truncation import Truncation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -93,7 +100,7 @@ class MessageStore:
         self.index = Index(self.paths.index, self.config, self._files, self._clock)
         self.transactions = TransactionTable(self.paths, self.config, self._files, record_at=self.log.record_at)
         self._query = RecordQuery(self.log, self.index)
-        self._arrival = _Arrivals()
+        self._arrival = Arrivals()
         sinks: list[DispatchSink] = [self.queues, self.transactions, self._arrival]
         self.dispatcher = Dispatcher(
             LogScanner(self.log, self.config.delay_ms_of),
@@ -103,6 +110,7 @@ class MessageStore:
         self.durability = Durability(self.log, self.config)
         self.checkpoint = Checkpoint(self.paths.checkpoint, self._files)
         self.retention = Retention(self.config, self._files)
+        self._truncation = Truncation(self.paths.truncation, self._files)
         self._lock: Lock | None = None
         # Why nothing can be put now; None when it can.
         self._refusal: StoreError | None = StoreError(f"the store in {root} is not open")
@@ -119,6 +127,9 @@ class MessageStore:
         self._written_timestamp_ms = 0
         self._topics: dict[str, bytes] = {}
         self._is_open = False
+        # Readers see nothing beyond; None: everything that is written.
+        self._confirmed_offset: int | None = None
+        self._last_record_offset: int | None = None
         self._forgotten_offset = 0
         self._read_bytes = 0
 
@@ -157,7 +168,7 @@ class MessageStore:
         try:
             if self.durability.failure is None:
                 self.write()
-                self.dispatch()
+                self._dispatch_all()
                 self.flush()
                 self.flush_derived()
                 self._files.remove(self.paths.abort)
@@ -190,6 +201,9 @@ class MessageStore:
 
     def _recover(self, unclean: bool, progress: Progress | None, repair: bool) -> RecoveryReport:
         checkpoint, log = self.checkpoint, self.log
+        cut_offset = self._truncation.pending()
+        if cut_offset is not None:
+            log.cut_again(cut_offset)
         walker = LogWalker(log, self.config, checkpoint.log_timestamp_ms if unclean else None)
         if unclean:
             safe_ms = checkpoint.recovery_timestamp_ms(index_too=self.config.message_index_safe)
@@ -210,6 +224,10 @@ class MessageStore:
         self.transactions.open(unclean=unclean)
         self.transactions.truncate(walk.end_offset)
         self._drop_before(log.min_offset)
+        if cut_offset is not None:
+            checkpoint.cut(walk.last_timestamp_ms)
+            checkpoint.save()
+        self._truncation.finish()
         self.durability.start_at(walk.end_offset, walk.last_timestamp_ms)
         self._last_timestamp_ms = self._written_timestamp_ms = walk.last_timestamp_ms
         from_offset = min(covered, walk.end_offset, self.transactions.covered_offset)
@@ -250,7 +268,7 @@ class MessageStore:
             if sys_flag & _TRANSACTION_TYPE in (_PREPARED, _ROLLBACK):
                 count = queue_offset = 0
             if sys_flag & _INNER_BATCH:
-                count, properties = _with_inner_base(properties, queue_offset)
+                count, properties = with_inner_base(properties, queue_offset)
         # Zero bytes in properties look like a tear to recovery: a checksum says that they belong there.
         seals = self._seals or 0 in properties
         if seals:
@@ -343,48 +361,61 @@ class MessageStore:
         topic_size = len(topic) - 1
         sys_flag = record.sys_flag
         sealing = self._seals or any(b"\0" in element.properties_bytes for element in elements)
-        is_plain = (
-            not sealing
-            and not sys_flag & _HOST_FAMILIES
-            and topic_size <= TOPIC_SIZE_MAX_V1
-            and len(record.born_host) == 8
-            and len(record.store_host) == 8
+        is_plain = not sealing and not sys_flag & _HOST_FAMILIES and is_plain_batch(record, topic_size)
+        sizes = batch_sizes(
+            elements,
+            RECORD_SIZE_MIN + topic_size if is_plain else None,
+            body_size_max=self._body_size_max,
+            checked=lambda body, properties: self._checked_size(sys_flag, body, properties, topic_size),
+            seals=sealing,
         )
-        sizes: list[int] = []
-        body_size_max, properties_size_max = self._body_size_max, names.PROPERTIES_SIZE_MAX
-        fixed_size = RECORD_SIZE_MIN + topic_size
-        for element in elements:
-            body_size, properties_size = len(element.body), len(element.properties_bytes)
-            if is_plain and body_size <= body_size_max and properties_size <= properties_size_max:
-                sizes.append(fixed_size + body_size + properties_size)
-                continue
-            if sealing:
-                properties_size = len(with_crc_tail(element.properties_bytes))
-            sizes.append(self._checked_size(sys_flag, body_size, properties_size, topic_size))
         total = sum(sizes)
         if total > self.config.record_size_max:
             raise MessageError(
                 f"the batch takes {total} bytes, limit {self.config.record_size_max} (maxMessageSize); send it in parts"
             )
-        log_offset = position = self.log.place(total)
+        log_offset = self.log.place(total)
         now_ms = self._now_ms()
         if is_plain:
-            parts, log_offsets = pack_plain_batch(record, elements, sizes, topic, queue_offset, position, now_ms)
-            position += total
+            parts, log_offsets = pack_plain_batch(record, elements, sizes, topic, queue_offset, log_offset, now_ms)
         else:
-            parts, log_offsets = pack_batch(record, elements, queue_offset, position, now_ms, seals=sealing)
-            position += total
+            parts, log_offsets = pack_batch(record, elements, queue_offset, log_offset, now_ms, seals=sealing)
         self.log.append(b"".join(parts))
         self._next_offsets[key] = queue_offset + len(elements)
-        self._unwritten.append((position, key, len(elements)))
-        return PutResult(log_offset, queue_offset, position, now_ms, len(elements), tuple(log_offsets))
+        self._unwritten.append((log_offset + total, key, len(elements)))
+        return PutResult(log_offset, queue_offset, log_offset + total, now_ms, len(elements), tuple(log_offsets))
 
-    def append_raw(self, data: bytes, log_offset: int) -> None:
-        """Take replicated log bytes as they are, whole records and blanks; written at once."""
+    def append_records(self, data: bytes | bytearray | memoryview, log_offset: int) -> int:
+        """Take what is whole of these bytes of the master's log; how many bytes, the rest is for later.
+
+        A store without a log begins where they say. Raises StoreError when they do not go on where this log ends or
+        come from a log of other segments, StoreCorruptError when they cannot be read; nothing is taken then. Raises
+        StoreFullError or StoreFailedError when nothing can be taken now.
+        """
+        log = self.log
         if self._refusal is not None:
             raise self._refusal
-        self.log.append_raw(data, log_offset)
+        if log.min_offset == log.end_offset and (log_offset != log.end_offset or not log.segments()):
+            self.restart_at(log_offset)
+        if log_offset != log.end_offset:
+            raise StoreError(f"replicated bytes begin at {log_offset} but this log ends at {log.end_offset}")
+        found = whole_records(data, log_offset, log.segment_size)
+        if not found.size:
+            return 0
+        log.append_raw(memoryview(data)[: found.size], log_offset)
+        if found.last_position is not None:
+            self._last_record_offset = log_offset + found.last_position
+            self._written_timestamp_ms = found.last_timestamp_ms
+            self._last_timestamp_ms = max(self._last_timestamp_ms, found.last_timestamp_ms)
         self._forget_next_offsets()
+        return found.size
+
+    @property
+    def last_record_offset(self) -> int | None:
+        """Where the last record of a replica's log begins, if there is one; the first time it is searched for."""
+        if self._last_record_offset is None:
+            self._last_record_offset = self.log.last_record_before(self.log.written_offset)
+        return self._last_record_offset
 
     def write(self) -> int:
         """Hand what was put to the operating system; the new written offset.
@@ -411,7 +442,7 @@ class MessageStore:
         if offset is None:
             if self._queues_lag:
                 # What the log holds of this queue may not have been told to its consume queue yet.
-                self.dispatch()
+                self._dispatch_all()
                 self._queues_lag = False
             offset = self._next_offsets[key] = self.queues.next_offset(*key)
         return offset
@@ -469,6 +500,16 @@ class MessageStore:
     def dispatched_offset(self) -> int:
         return self.dispatcher.dispatched_offset
 
+    @property
+    def confirmed_offset(self) -> int:
+        """Everything before this may be read: it is as safe as senders were promised."""
+        written_offset = self.log.written_offset
+        return written_offset if self._confirmed_offset is None else min(self._confirmed_offset, written_offset)
+
+    def confirm(self, log_offset: int | None) -> None:
+        """Let readers see what is written before this log offset, and nothing beyond; None: all that is written."""
+        self._confirmed_offset = log_offset
+
     # Flush and dispatch
 
     def begin_flush(self) -> FlushJob | None:
@@ -495,12 +536,16 @@ class MessageStore:
         return self.durability.flushed_offset
 
     def dispatch(self, batches_max: int | None = None) -> int:
-        """Bring consume queues, index and transactions level with what is written; how many records."""
-        count = self.dispatcher.run(batches_max)
+        """Bring consume queues, index and transactions level with what is confirmed; how many records."""
+        count = self.dispatcher.run(batches_max, self._confirmed_offset)
         if self.dispatcher.index_offset - self._forgotten_offset >= _FORGET_BYTES:
             self.log.forget(self._forgotten_offset, self.dispatcher.index_offset)
             self._forgotten_offset = self.dispatcher.index_offset
         return count
+
+    def _dispatch_all(self) -> None:
+        """The same with all that is written: who counts, or removes, must not leave out what nobody may read yet."""
+        self.dispatcher.run()
 
     def on_arrival(self, listener: Callable[[Sequence[Dispatched]], object]) -> None:
         """Call this with every batch of records that has become visible."""
@@ -650,7 +695,7 @@ class MessageStore:
         but one with records that are put and not written yet goes on behind them. A crash leaves the beginning of a
         queue, or nothing. Raises StoreFullError or StoreError when some queues could not be removed.
         """
-        self.dispatch()  # or a record behind the removal would bring its queue back
+        self._dispatch_all()  # or a record behind the removal would bring its queue back
         try:
             return self.queues.delete_topic(topic)
         finally:
@@ -658,7 +703,7 @@ class MessageStore:
 
     def delete_unused_topics(self, topics: Collection[str]) -> list[str]:
         """The same for every topic that is not one of these, nor the system's own; which topics."""
-        self.dispatch()  # or a record behind the removal would bring its queue back
+        self._dispatch_all()  # or a record behind the removal would bring its queue back
         try:
             return self.queues.remove_unused(topics)
         finally:
@@ -670,7 +715,7 @@ class MessageStore:
         The queues of `topics` stay, though nothing is left in them: their last file tells the number of the next
         message. (The reference removes them, and a consumer then waits behind messages that begin at 0 again.)
         """
-        self.dispatch()  # or a record behind the removal would bring its queue back
+        self._dispatch_all()  # or a record behind the removal would bring its queue back
         log_offset = self.log.min_offset
         self.queues.drop_before(log_offset)
         try:
@@ -684,20 +729,60 @@ class MessageStore:
             del self._next_offsets[key]
 
     def truncate(self, log_offset: int) -> None:
-        """Forget everything from this log offset on, durably: a replica that went another way than its master.
+        """Forget everything from this border of a record on, durably: a replica that went another way than its master.
 
-        Raises StoreFailedError when it could not be done wholly; recovery at the next start brings the parts level.
+        A crash on the way leaves the rest to the next start (`truncation`). Raises StoreFailedError when it could not
+        be done wholly.
         """
+        log = self.log
+        last_record = log.last_record_before(log_offset)
+        timestamp_ms = (self.store_time(last_record) or 0) if last_record is not None else 0
         try:
-            self.log.truncate(log_offset)
-            self.queues.truncate(log_offset)
-            self.index.truncate(log_offset)
-            self.transactions.truncate(log_offset)
+            self._truncation.begin(log_offset)
+            self.checkpoint.cut(timestamp_ms)
+            self.checkpoint.save()
+            for part in (log, self.queues, self.index, self.transactions):
+                part.truncate(log_offset)
+            self._truncation.finish()
         except StoreError as error:
             self._fail(error)
-        self.durability.cut(log_offset)
-        self.dispatcher.cut(log_offset)
+        self._ended_at(log_offset, last_record, timestamp_ms)
+
+    def restart_at(self, log_offset: int) -> None:
+        """Forget everything, durably, and go on with the segment that begins here: a replica without a past.
+
+        A crash on the way leaves the beginning of the old log, or none. Raises StoreError when no segment begins
+        here, StoreFailedError when it could not be done wholly.
+        """
+        if log_offset % self.log.segment_size:
+            raise StoreError(
+                f"a log cannot begin at {log_offset} in {self.paths.commit_log}, where segments have "
+                f"{self.log.segment_size} bytes: set mappedFileSizeCommitLog as it is on the master"
+            )
+        try:
+            self.checkpoint.cut(0)
+            self.checkpoint.save()
+            # What is derived goes first: it can be made again from whatever a crash leaves of the log.
+            for part in (self.queues, self.index, self.transactions):
+                part.truncate(0)
+            self.log.restart_at(log_offset)
+        except StoreError as error:
+            self._fail(error)
+        self._ended_at(log_offset, None, 0)
+        self.dispatcher.start_at(log_offset)
+        self.durability.start_at(log_offset, 0)
+        self._derived_flushed_offset = self._forgotten_offset = log_offset
+
+    def _ended_at(self, log_offset: int, last_record: int | None, timestamp_ms: int) -> None:
+        self.durability.cut(log_offset, timestamp_ms)
+        self.dispatcher.cut(log_offset, timestamp_ms)
+        self.index.safe_timestamp_ms = min(self.index.safe_timestamp_ms, timestamp_ms)
+        if self._derived_flush is not None:
+            self._derived_flush.cut(log_offset, timestamp_ms)
         self._derived_flushed_offset = min(self._derived_flushed_offset, log_offset)
+        self._forgotten_offset = min(self._forgotten_offset, log_offset)
+        self._written_timestamp_ms = timestamp_ms
+        self._last_record_offset = last_record
         self._unwritten.clear()
         self._forget_next_offsets()
 
@@ -713,23 +798,3 @@ class MessageStore:
         self.queues.drop_before(log_offset)
         self.index.drop_before(log_offset)
         self.transactions.drop_before(log_offset)
-
-
-class _Arrivals:
-    """The last sink: tells listeners what has become visible."""
-
-    def __init__(self) -> None:
-        self.listeners: list[Callable[[Sequence[Dispatched]], object]] = []
-
-    def accept(self, batch: Sequence[Dispatched]) -> None:
-        for listener in self.listeners:
-            listener(batch)
-
-
-def _with_inner_base(properties: bytes, queue_offset: int) -> tuple[int, bytes]:
-    number = names.find_property(properties, names.INNER_NUM.encode())
-    if number is None or not number.isdigit() or int(number) < 1:
-        raise MessageError("an inner batch needs the property INNER_NUM with the number of its messages")
-    base = b"%b\x01%d\x02" % (names.INNER_BASE.encode(), queue_offset)
-    without = names.remove_property(properties, names.INNER_BASE.encode())
-    return int(number), names.join_properties(without, base)

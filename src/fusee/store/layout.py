@@ -9,6 +9,7 @@
       transaction/redo/               00000000000000000000, ...                         redo log of the states (ours)
       config/*.json                   topics, groups, offsets; each with its .bak
       checkpoint                      times up to which everything is on disk
+      truncation                      where the log is being cut, while that is done (ours)
       abort                           there while a process has the store open
       lock                            held by that process
 
@@ -31,6 +32,7 @@ TRANSACTION_STATES: Final = "transaction/states"
 TRANSACTION_REDO: Final = "transaction/redo"
 CONFIG: Final = "config"
 CHECKPOINT: Final = "checkpoint"
+TRUNCATION: Final = "truncation"
 ABORT: Final = "abort"
 LOCK: Final = "lock"
 
@@ -69,6 +71,7 @@ class StorePaths:
         self.transaction_redo = root / TRANSACTION_REDO
         self.config = root / CONFIG
         self.checkpoint = root / CHECKPOINT
+        self.truncation = root / TRUNCATION
         self.abort = root / ABORT
         self.lock = root / LOCK
 

@@ -6,14 +6,45 @@ from struct import error as StructError  # noqa: N812  the module's own class ha
 from typing import TYPE_CHECKING
 
 from fusee.errors import MessageError
+from fusee.message.properties import PROPERTIES_SIZE_MAX
 from fusee.message.record import seal_record, with_crc_tail
-from fusee.message.record_layout import LENGTHS, MAGIC_V1, PACK_HEAD, body_crc, pack_record
+from fusee.message.record_layout import LENGTHS, MAGIC_V1, PACK_HEAD, TOPIC_SIZE_MAX_V1, body_crc, pack_record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fusee.message.batch import BatchElement
     from fusee.store.new_record import NewRecord
+
+
+def is_plain_batch(record: NewRecord, topic_size: int) -> bool:
+    """Whether `pack_plain_batch` can pack records of this topic between these hosts."""
+    return topic_size <= TOPIC_SIZE_MAX_V1 and len(record.born_host) == 8 and len(record.store_host) == 8
+
+
+def batch_sizes(
+    elements: Sequence[BatchElement],
+    fixed_size: int | None,
+    *,
+    body_size_max: int,
+    checked: Callable[[int, int], int],
+    seals: bool,
+) -> list[int]:
+    """The size of each record; `fixed_size` is what body and properties add to in a plain batch.
+
+    `checked(body size, properties size)` gives the size of every other one, or raises MessageError.
+    """
+    sizes: list[int] = []
+    properties_size_max = PROPERTIES_SIZE_MAX
+    for element in elements:
+        body_size, properties_size = len(element.body), len(element.properties_bytes)
+        if fixed_size is not None and body_size <= body_size_max and properties_size <= properties_size_max:
+            sizes.append(fixed_size + body_size + properties_size)
+            continue
+        if seals:
+            properties_size = len(with_crc_tail(element.properties_bytes))
+        sizes.append(checked(body_size, properties_size))
+    return sizes
 
 
 def pack_plain_batch(

@@ -159,6 +159,19 @@ class SegmentLog:
         if not self.segments and end_offset > 0:
             self.at_end()
 
+    def restart_at(self, base_offset: int) -> None:
+        """Remove every segment, the last one first, and begin with an empty one here; durable when this returns."""
+        if base_offset % self.segment_size:
+            hint = f"; set {self._setting} as it is where they come from" if self._setting else ""
+            raise StoreError(f"{self.folder}: no segment of {self.segment_size} bytes begins at {base_offset}{hint}")
+        if self._prepared is not None:
+            self._discard(self._prepared)
+            self._prepared = None
+        while self.segments:
+            self._discard(self.segments.pop())
+        self.end_offset = base_offset
+        self.at_end()
+
     def drop_head(self, offset: int) -> list[Path]:
         """Remove every segment that ends at or before this offset, never the last; which files."""
         dropped: list[Path] = []

@@ -41,7 +41,7 @@ class Connection(Sender[AsyncConnection]):
     def opened(cls, here: Portal, make: Callable[[], AsyncConnection]) -> Self:
         """The connection that `make` makes, started. Raises ConnectError when no name server answers."""
         target = here.run(make)
-        here.call(target.start)
+        here.deliver(AsyncConnection.close, target.start)
         here.keep(target, target.close)
         return cls(here, target)
 
@@ -54,7 +54,7 @@ class Connection(Sender[AsyncConnection]):
         self.close()
 
     def close(self) -> None:
-        """Close what was made through this connection and still runs, then the connection. Once is enough."""
+        """Close what was made through this connection and still runs, then the connection. May be called again."""
         for consumer in self._consumers:
             consumer._leave_loops()
         self._portal.call(self._target.close)

@@ -6,7 +6,7 @@ A step of a loop is a call to the event loop, some tens of microseconds; `batche
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 from fusee.client.consumer.pull import PullConsumer as AsyncPullConsumer
@@ -14,7 +14,7 @@ from fusee.client.consumer.push import Consumer as AsyncConsumer
 from fusee.sync.facade import Scoped, blocking, on_loop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Awaitable, Callable
 
     from fusee.client.config import ServiceState
     from fusee.client.received import ReceivedMessage
@@ -27,12 +27,23 @@ T = TypeVar("T")
 _LEAVE_PATIENCE: Final = 3.0
 
 
-class Loop(Generic[T]):
-    """One loop over messages, or over batches of them, in one thread. It ends when its consumer is closed."""
+class Steps(Protocol[T]):
+    """A loop of the asynchronous API."""
 
-    def __init__(self, portal: Portal, steps: AsyncIterator[T]) -> None:
+    def __anext__(self) -> Awaitable[T]: ...
+
+    def take_back(self, step: T, /) -> None: ...
+
+
+class Loop(Generic[T]):
+    """One loop over messages, or over batches of them, in one thread. It ends when its consumer is closed.
+
+    A step that Ctrl-C keeps from the loop has not happened: its messages come with the next one.
+    """
+
+    def __init__(self, portal: Portal, steps: Steps[T]) -> None:
         self._portal = portal
-        self._steps: AsyncIterator[T] | None = steps
+        self._steps: Steps[T] | None = steps
         self._thread = threading.get_ident()
 
     def __iter__(self) -> Self:
@@ -42,7 +53,7 @@ class Loop(Generic[T]):
         if self._steps is None:
             raise StopIteration
         try:
-            return self._portal.call(self._steps.__anext__)
+            return self._portal.deliver(self._steps.take_back, self._steps.__anext__)
         except StopAsyncIteration:
             self._steps = None
             raise StopIteration from None
@@ -107,7 +118,7 @@ class Consumer(Scoped[AsyncConsumer]):
         """A loop over lists of up to `most` messages, of any queues, as they are there; a step finishes a list."""
         return self._loop(lambda: self._target.batches(most))
 
-    def _loop(self, begin: Callable[[], AsyncIterator[T]]) -> Loop[T]:
+    def _loop(self, begin: Callable[[], Steps[T]]) -> Loop[T]:
         loop = Loop(self._portal, self._portal.run(begin))
         self._loops.add(loop)
         return loop
@@ -142,7 +153,7 @@ class PullConsumer(Scoped[AsyncPullConsumer]):
     assign = blocking(AsyncPullConsumer.assign)
     queues = blocking(AsyncPullConsumer.queues)
     watch_queues = blocking(AsyncPullConsumer.watch_queues)
-    poll = blocking(AsyncPullConsumer.poll)
+    poll = blocking(AsyncPullConsumer.poll, AsyncPullConsumer._take_back)
     pull = blocking(AsyncPullConsumer.pull)
     pause = on_loop(AsyncPullConsumer.pause)
     resume = on_loop(AsyncPullConsumer.resume)

@@ -56,12 +56,16 @@ def _async(target: object) -> AbstractAsyncContextManager[Any]:
     return cast("AbstractAsyncContextManager[Any]", target)
 
 
-def blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
-    """The method, waiting for its outcome."""
+def blocking(
+    method: Callable[Concatenate[Any, P], Awaitable[R]], undo: Callable[[Any, R], object] | None = None
+) -> Callable[Concatenate[Any, P], R]:
+    """The method, waiting for its outcome; with `undo`, the method that takes a result back which did not arrive."""
 
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         target: Callable[P, Awaitable[R]] = getattr(self._target, method.__name__)
         portal: Portal = self._portal
+        if undo is not None:
+            return portal.deliver(getattr(self._target, undo.__name__), target, *args, **kwargs)
         return portal.call(target, *args, **kwargs)
 
     functools.update_wrapper(call, method)

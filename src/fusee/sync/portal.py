@@ -4,7 +4,8 @@ A blocking call becomes a task of that loop, and its caller waits. The thread is
 callers of all threads, and is a daemon: it keeps no program alive.
 
 An exception that a signal raises in the waiting thread, such as Ctrl-C, cancels the task; the caller gets it when the
-task has ended, or after a while when it does not.
+task has ended, or after a while when it does not. It may come when the task has ended and its result is on the way. A
+call whose result must not be lost, because it is a message, or something that is open now, is made by `deliver`.
 
 A fork copies the objects of the parent but not the thread. What was made before is of no use in the child, and says so
 (ClientStateError); a new call gets a new loop. What the child has inherited is kept as it is and never closed there:
@@ -20,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
+import inspect
 import logging
 import os
 import threading
@@ -47,10 +49,13 @@ _CLOSE_PATIENCE: Final = 5.0
 class Call(Future[T]):
     """A call that is to be made, or under way."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, undo: Callable[[T], object] | None = None) -> None:
+        """`undo` gets the result of a call that was given up when it was done."""
         super().__init__()
         self._loop = loop
+        self._undo = undo
         self._task: asyncio.Task[None] | None = None
+        self._undoing: asyncio.Future[object] | None = None
         self._is_given_up = False
 
     def cancel(self) -> bool:
@@ -71,12 +76,22 @@ class Call(Future[T]):
         self._is_given_up = True
         if self._task is None:
             self.fail(_ended_error())
-        else:
+        elif self.cancelled() or not self.done():
             self._task.cancel()
+        elif super().exception() is None:
+            self._take_back(super().result())
 
     def finish(self, result: T) -> None:
+        if self._is_given_up:
+            self._take_back(result)
         if not self.done() and self.set_running_or_notify_cancel():
             self.set_result(result)
+
+    def _take_back(self, result: T) -> None:
+        undo, self._undo = self._undo, None
+        undoing = None if undo is None else undo(result)
+        if inspect.isawaitable(undoing):
+            self._undoing = asyncio.ensure_future(undoing)
 
     def fail(self, error: BaseException) -> None:
         if not self.done() and self.set_running_or_notify_cancel():
@@ -113,9 +128,23 @@ class Portal:
     def call(self, function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Await the function on the loop; its result. Raises what it raises, and ClientStateError as `check`."""
         call: Call[T] = self._new_call()
+        return self._wait(call, function, *args, **kwargs)
+
+    def deliver(
+        self, undo: Callable[[T], object], function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The same; when a signal keeps the result from the caller, `undo` is called with it on the loop.
+
+        That happens before anything that the caller asks for next; what `undo` gives to await is awaited then.
+        """
+        call: Call[T] = self._new_call(undo)
+        return self._wait(call, function, *args, **kwargs)
+
+    def _wait(self, call: Call[T], function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             self._begin(call, function, *args, **kwargs)
-            call.exception()
+            if call.exception() is None:
+                return call.result()
         except BaseException:
             # Not the outcome: a signal's handler has raised here, in the thread that waits.
             self._loop.call_soon_threadsafe(call.give_up)
@@ -130,10 +159,10 @@ class Portal:
         self._begin(call, function, *args, **kwargs)
         return call
 
-    def _new_call(self) -> Call[Any]:
+    def _new_call(self, undo: Callable[[Any], object] | None = None) -> Call[Any]:
         self._check_end()
         self.check()
-        return Call(self._loop)
+        return Call(self._loop, undo)
 
     def _begin(self, call: Call[T], function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> None:
         async def run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 
 from fusee.client.producer import Producer as AsyncProducer
@@ -107,8 +108,14 @@ class Transaction:
         self._entered: AsyncTransaction | None = None
 
     def __enter__(self) -> Self:
-        self._entered = self._portal.call(self._scope.__aenter__)
+        self._entered = self._portal.deliver(self._abandon, self._scope.__aenter__)
         return self
+
+    async def _abandon(self, entered: AsyncTransaction) -> None:
+        """The block is never entered, so nobody would leave it."""
+        error = ClientStateError("the program was interrupted as the transaction began")
+        with suppress(ClientStateError):
+            await self._scope.__aexit__(ClientStateError, error, None)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

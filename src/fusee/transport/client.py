@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from fusee.errors import ConnectError, TransportError
 from fusee.transport.link import Link, LinkLimits, parse_address
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from fusee.transport.interfaces import LinkListener, Network
     from fusee.transport.router import Router
     from fusee.wire.command import Command
+
+
+DIALLED: Final = "dialled"
+"""The attachment of a link that says which address it was asked for; `remote_address` is what that was resolved to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +182,7 @@ class Client:
         host, port = parse_address(address)
         timer = None
         attempt: asyncio.Task[Link] = asyncio.get_running_loop().create_task(
-            self._network.connect(self._new_link, host, port)
+            self._network.connect(partial(self._new_link, address), host, port)
         )
         too_late = False
 
@@ -227,7 +232,7 @@ class Client:
     def _left(self, deadline: float) -> float:
         return max(deadline - self._clock.monotonic(), 0.0)
 
-    def _new_link(self) -> Link:
+    def _new_link(self, address: str) -> Link:
         if self._sweep is None:
             self._sweep = Sweep(
                 self._all_links,
@@ -237,7 +242,7 @@ class Client:
                 frame_timeout=self._settings.frame_timeout,
             )
             self._sweep.start()
-        return Link(
+        link = Link(
             clock=self._clock,
             timers=self._timers,
             router=self._router,
@@ -246,6 +251,8 @@ class Client:
             header_form=self._settings.header_form,
             pauses_reading=False,
         )
+        link.attachments[DIALLED] = address
+        return link
 
     # LinkListener
 

@@ -309,3 +309,56 @@ def test_listener_when_it_never_waits_is_called_by_one_task() -> None:
         assert len(tasks) == 1
 
     stage(scene)
+
+
+def test_message_when_its_listener_ends_as_it_is_given_up_is_finished_once() -> None:
+    """Finished twice it would count for another one, and that would be committed before it is done."""
+
+    async def scene(on: Stage) -> None:
+        notes = Notes()
+        first, third = notes.hold("a"), notes.hold("c")
+        await on.send("a", "b", "c")
+        consumer = await on.consumer(notes, consume_timeout_min=1, concurrency=1)
+        patrol = consumer._consumption._patrol  # type: ignore[attr-defined]
+        look = patrol._job
+
+        def look_as_it_ends() -> None:
+            if on.world.clock.monotonic() > 100 and not first.done():
+                first.set_result(None)
+            look()
+
+        patrol._job = look_as_it_ends
+        await on.world.advance(125)
+        assert notes.bodies[:3] == ["a", "b", "c"]
+        assert consumer.position(queue()) == 2
+        third.set_result(None)
+        await on.world.settle()
+        assert consumer.position(queue()) == 3
+        assert not consumer._consumption._expired  # type: ignore[attr-defined]
+
+    stage(scene)
+
+
+def test_message_when_it_was_given_up_and_no_broker_takes_it_is_done_by_its_second_call() -> None:
+    async def scene(on: Stage) -> None:
+        notes = Notes()
+        gate = notes.hold("a")
+        await on.send("a", "b")
+        consumer = await on.consumer(notes, consume_timeout_min=1)
+        send = consumer._send_back.send
+
+        async def send_nowhere(message: Any, delay_level: int) -> bool:
+            return False
+
+        consumer._send_back.send = send_nowhere  # type: ignore[method-assign]
+        await on.world.advance(135)
+        assert notes.bodies == ["a", "b", "a"]
+        assert consumer.position(queue()) == 2
+        consumer._send_back.send = send  # type: ignore[method-assign]
+        gate.set_result(None)
+        await on.world.settle()
+        await on.send("c")
+        await on.world.settle()
+        assert consumer.position(queue()) == 3
+
+    stage(scene)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -380,5 +381,30 @@ def test_hooks_when_a_loop_steps_hear_of_every_message() -> None:
             "after b False RECONSUME_LATER",
         ]
         assert on.committed() == 2
+
+    stage(scene)
+
+
+def test_loops_of_both_kinds_when_they_share_a_chunk_commit_only_what_is_done() -> None:
+    async def scene(on: Stage) -> None:
+        await on.send(*"abcdef")
+        consumer = await on.consumer()
+        batches = consumer.batches(2)
+        batch = await on.world.within(0.0, asyncio.ensure_future(anext(batches)))
+        assert [message.body for message in batch] == [b"a", b"b"]
+        walk = Walk(consumer)
+        for body in "cdef":
+            assert await walk.step(on) == body
+            assert consumer.position(queue()) == 0
+        steps: list[asyncio.Future[Any]] = [asyncio.ensure_future(anext(walk.steps))]
+        await on.world.settle()
+        assert consumer.position(queue()) == 0
+        steps.append(asyncio.ensure_future(anext(batches)))
+        await on.world.settle()
+        assert consumer.position(queue()) == 6
+        await on.send("g", "h")
+        await on.world.settle()
+        assert all(step.done() for step in steps)
+        assert consumer.position(queue()) == 6
 
     stage(scene)

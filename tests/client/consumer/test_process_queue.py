@@ -65,7 +65,7 @@ def test_watermark_when_later_chunk_ends_first_waits_for_the_earlier() -> None:
 
 def test_steps_when_walked_finish_all_but_the_last() -> None:
     process_queue, chunk = queue_with(0, 1, 2)
-    chunk.is_stepped = True
+    chunk.begin_steps()
     assert (process_queue.watermark, process_queue.count) == (0, 3)
     chunk.taken = 1
     assert process_queue.watermark == 0
@@ -78,7 +78,7 @@ def test_steps_when_walked_finish_all_but_the_last() -> None:
 def test_steps_when_left_keep_the_last_one_open() -> None:
     process_queue, chunk = queue_with(0, 1, 2)
     assert chunk.stop_steps() is None
-    chunk.is_stepped = True
+    chunk.begin_steps()
     chunk.taken = 2
     assert chunk.stop_steps() == 1
     assert process_queue.watermark == 1

@@ -13,7 +13,7 @@ import pytest
 
 from fusee.client.broker_calls import PullStatus
 from fusee.client.config import MessageModel, ServiceState
-from fusee.client.consumer.offsets import LocalOffsets
+from fusee.client.consumer.offsets import BrokerOffsets, LocalOffsets
 from fusee.client.consumer.pull import PullConsumer
 from fusee.client.hooks import ConsumeContext
 from fusee.client.received import ReceivedMessage
@@ -1008,5 +1008,67 @@ def test_idle_for_long_does_not_end_fetching() -> None:
         await stage.world.advance(300.0)
         await stage.send("a")
         assert await stage.drain(consumer) == ["a"]
+
+    perform(scene)
+
+
+def test_commit_by_hand_is_not_taken_back_by_the_automatic_one() -> None:
+    """Whoever commits what was polled is done with it; the automatic commit would wait for the next poll."""
+
+    async def scene(stage: Scene) -> None:
+        await stage.send("a", "b", "c")
+        consumer = await stage.consumer()
+        await stage.world.do(consumer.assign([queue()]))
+        assert await stage.poll(consumer, max_messages=2) == ["a", "b"]
+        await stage.world.do(consumer.commit())
+        assert stage.committed() == 2
+        await stage.world.advance(12)
+        assert stage.committed() == 2
+        await stage.world.do(consumer.commit({queue(): 3}))
+        await stage.world.advance(12)
+        assert stage.committed() == 3
+        await stage.world.do(consumer.close(commit=False))
+        assert stage.committed() == 3
+
+    perform(scene)
+
+
+def test_start_when_sent_to_at_once_misses_nothing() -> None:
+    """A group that begins behind the last message begins there when its consumer is started, not a moment later."""
+
+    class Forgetful(BrokerOffsets):
+        """A broker says 0 for a queue that is young; an old one says that there is nothing."""
+
+        async def load(self, queue: MessageQueue) -> int | None:
+            return None
+
+    async def scene(stage: Scene) -> None:
+        await stage.send("old")
+        session = await stage.world.session("10.0.9.50")
+        consumer = PullConsumer(
+            session, "orders", group=GROUP, consume_from="last", offset_store=Forgetful(session, GROUP)
+        )
+        stage.world.network.weather("10.0.9.50", "10.0.0.1").latency = 0.2
+        await stage.world.do(consumer.start())
+        await stage.send("new")
+        assert await stage.poll(consumer, timeout_ms=5_000) == ["new"]
+
+    perform(scene)
+
+
+def test_close_twice_at_once_is_over_for_both_when_it_is_over() -> None:
+    async def scene(stage: Scene) -> None:
+        await stage.send("a")
+        consumer = await stage.consumer("orders")
+        assert await stage.poll(consumer) == ["a"]
+        stage.world.network.weather(f"10.0.9.{stage.world._hosts}", "10.0.0.1").latency = 0.2
+        first, second = asyncio.ensure_future(consumer.close()), asyncio.ensure_future(consumer.close())
+        await stage.world.advance(0.1)
+        first.cancel()
+        await stage.world.advance(0.1)
+        assert not second.done()
+        await stage.world.within(10, second)
+        assert stage.committed() == 1
+        assert stage.world.broker.consumers.group(GROUP) is None
 
     perform(scene)

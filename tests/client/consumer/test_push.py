@@ -686,3 +686,87 @@ def test_tasks_when_all_is_closed_are_gone() -> None:
         on.world.sessions.remove(session)
 
     stage(scene)
+
+
+def test_start_when_another_broadcast_consumer_has_the_file_of_offsets_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def scene(on: Stage) -> None:
+        await on.consumer(Notes(), model=MessageModel.BROADCASTING)
+        second = await on.new_consumer(Notes(), model=MessageModel.BROADCASTING)
+        with pytest.raises(ConfigError, match="instance_name of its own"):
+            await on.world.do(second.start())
+        assert second.state is ServiceState.START_FAILED
+
+    stage(scene)
+
+
+def test_seek_when_back_never_carries_the_old_place_to_the_broker() -> None:
+    """A broker may work on the pull after the seek behind the commit of the seek."""
+
+    async def scene(on: Stage) -> None:
+        await on.send(*"abcd")
+        consumer = await on.consumer(Notes())
+        await on.world.advance(20)
+        assert on.committed() == 4
+        offsets = on.world.broker.offsets
+        commit = offsets.commit
+        told: list[int] = []
+
+        def remember(group: str, topic: str, queue_id: int, queue_offset: int, **more: Any) -> Any:
+            told.append(queue_offset)
+            return commit(group, topic, queue_id, queue_offset, **more)
+
+        offsets.commit = remember  # type: ignore[method-assign]
+        consumer.pause()
+        await on.world.do(consumer.seek(queue(), 1))
+        consumer.resume()
+        await on.world.settle()
+        assert told[0] == 1
+        assert told == sorted(told)
+
+    stage(scene)
+
+
+def test_close_when_the_store_of_offsets_fails_still_leaves_the_group() -> None:
+    class Failing(BrokerOffsets):
+        async def persist(self, queues: Any) -> Any:
+            if self.fails:
+                raise RuntimeError("as the test says")
+            return await super().persist(queues)
+
+        fails = False
+
+    async def scene(on: Stage) -> None:
+        session = await on.world.session()
+        offsets = Failing(session, GROUP)
+        consumer = await on.consumer(Notes(), session=session, offsets=offsets)
+        offsets.fails = True
+        with pytest.raises(RuntimeError, match="as the test says"):
+            await on.world.do(consumer.close())
+        assert on.world.broker.consumers.group(GROUP) is None
+        assert not session.has_consumer(GROUP)
+        on.consumers.remove(consumer)
+
+    stage(scene)
+
+
+def test_close_when_starting_ends_the_start() -> None:
+    async def scene(on: Stage) -> None:
+        session = await on.world.session("10.0.9.50")
+        consumer = await on.new_consumer(Notes(), session=session)
+        on.world.network.weather("10.0.9.50", "10.0.0.1").latency = 0.2
+        for seconds in (0.1, 0.9):
+            starting = asyncio.ensure_future(consumer.start())
+            await on.world.advance(seconds)
+            assert not starting.done()
+            await on.world.do(consumer.close())
+            with pytest.raises(ClientStateError, match="was closed while it started"):
+                await on.world.within(10, starting)
+            assert consumer.state is ServiceState.SHUTDOWN_ALREADY
+            assert not session.has_consumer(GROUP)
+            consumer = await on.new_consumer(Notes(), session=session)
+
+    stage(scene)

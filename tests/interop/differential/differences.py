@@ -327,9 +327,6 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         ),
         ("code",),
     ),
-    Difference(
-        "replication comes later", ("not yet/exchange with replicas", "not yet/reset the flushed offset"), ("code",)
-    ),
     Difference("static topics are not served", ("not yet/a static topic",), ("code",)),
     Difference("lite topics are not served", ("not yet/lite topics", "not yet/parent topic"), ("code",)),
     Difference(

@@ -16,7 +16,7 @@ from fusee.config import parse_properties
 from fusee.errors import ConfigError
 from fusee.transport.router import Reply
 from fusee.wire.bodies.kv import encode_kv_table
-from fusee.wire.bodies.replication import HaClientInfo, HaRuntimeInfo
+from fusee.wire.bodies.replication import HaClientInfo, HaConnectionInfo, HaRuntimeInfo
 from fusee.wire.bodies.stats import BrokerStatsData, BrokerStatsItem
 from fusee.wire.bodies.topic import encode_data_version
 from fusee.wire.codes import RequestCode, ResponseCode
@@ -24,11 +24,14 @@ from fusee.wire.headers.admin import ExportRocksDbConfig, GetBrokerConfigRespons
 from fusee.wire.lenient_json import dumps_fastjson
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fusee.broker.runtime_info import RuntimeInfo
     from fusee.broker.sampled_counts import Window
     from fusee.broker.settings_update import LiveSettings
     from fusee.broker.statistics import Statistics
     from fusee.broker.worker import Worker
+    from fusee.replication import Primary, Replica
     from fusee.store.engine import MessageStore
     from fusee.store.filesystem import FileSystem
     from fusee.transport.link import Link
@@ -56,12 +59,17 @@ class BrokerHandlers:
         store: MessageStore,
         worker: Worker,
         files: FileSystem,
+        primary: Callable[[], Primary | None] = lambda: None,
+        replica: Callable[[], Replica | None] = lambda: None,
     ) -> None:
+        """`primary` and `replica` give the two ends of the log stream, of which a broker has one."""
         self._settings = settings
         self._statistics = statistics
         self._runtime = runtime
         self._store = store
         self._worker = worker
+        self._primary = primary
+        self._replica = replica
         path = settings.broker.broker_config_path
         self._file = SettingsFile(path, files) if path else None
 
@@ -138,16 +146,44 @@ class BrokerHandlers:
         return request.reply(body=dumps_fastjson(data))
 
     def get_ha_status(self, request: Command, link: Link) -> Command:
-        """907: a master without slaves, or a slave that copies from nobody."""
-        end_offset = self._store.end_offset
-        if self._settings.broker.is_master:
-            info = HaRuntimeInfo(master=True, master_commit_log_max_offset=end_offset)
-        else:
-            info = HaRuntimeInfo(ha_client_runtime_info=HaClientInfo(max_log_offset=end_offset))
+        """907: a master and how far its slaves are, or a slave and how it follows."""
+        info = self._ha_master() if self._settings.broker.is_master else self._ha_slave()
         shown = msgspec.to_builtins(info)
         # The reference keeps this to itself.
         del shown["haClientRuntimeInfo"]["activated"]
         return request.reply(body=dumps_fastjson(shown))
+
+    def _ha_master(self) -> HaRuntimeInfo:
+        end_offset = self._store.end_offset
+        info = HaRuntimeInfo(master=True, master_commit_log_max_offset=end_offset)
+        primary = self._primary()
+        if primary is not None:
+            progress = primary.progress
+            in_sync = {slave.address for slave in progress.in_sync(end_offset)}
+            info.in_sync_slave_nums = len(in_sync)
+            info.ha_connection_info = [
+                HaConnectionInfo(
+                    address=slave.address,
+                    diff=end_offset - slave.acknowledged_offset,
+                    in_sync=slave.address in in_sync,
+                    slave_ack_offset=slave.acknowledged_offset,
+                    transfer_from_where=slave.next_offset,
+                    transferred_bytes_per_second=slave.bytes_per_second,
+                )
+                for slave in progress.slaves.values()
+            ]
+        return info
+
+    def _ha_slave(self) -> HaRuntimeInfo:
+        client = HaClientInfo(max_log_offset=self._store.end_offset)
+        replica = self._replica()
+        if replica is not None:
+            client.master_address = replica.ha_address
+            client.last_read_timestamp = replica.last_read_ms
+            client.last_write_timestamp = replica.last_write_ms
+            client.transferred_bytes_per_second = replica.bytes_per_second
+            client.master_flush_offset = self._store.checkpoint.master_flushed_offset
+        return HaRuntimeInfo(ha_client_runtime_info=client)
 
     # What this broker has none of
 

@@ -10,10 +10,11 @@ otherwise: then its own setting says where it begins.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fusee.broker.store_times import earliest_store_time
 from fusee.errors import FieldError
+from fusee.replication.metadata import ChangesTold, ChangesWanted
 from fusee.store.consume_queue import Boundary
 from fusee.store.results import GetStatus
 from fusee.wire.bodies.offsets import CorrectionOffsets
@@ -48,6 +49,12 @@ if TYPE_CHECKING:
 _INT64_MAX: Final = 2**63 - 1
 
 
+class DelayOffsetsText(Protocol):
+    """Gives the document of delayed messages; `is_exact` with the place of the log that it is true for."""
+
+    def __call__(self, *, is_exact: bool) -> bytes: ...
+
+
 class OffsetHandlers:
     """Codes 14, 15, 29 to 32, 43, 45 and 308.
 
@@ -63,7 +70,7 @@ class OffsetHandlers:
         offsets: OffsetTable,
         store: MessageStore,
         make_visible: Callable[[], object],
-        delay_offsets: Callable[[], bytes],
+        delay_offsets: DelayOffsetsText,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -170,12 +177,17 @@ class OffsetHandlers:
         return command.reply(body=dumps_fastjson(CorrectionOffsets(correction_offsets=corrections)))
 
     def get_all_consumer_offsets(self, command: Command, link: Link) -> Command:
-        """43: every committed offset, for a slave."""
-        return command.reply(body=self._offsets.encode())
+        """43: every committed offset, for a slave; a slave of ours wants what has changed since it asked last."""
+        if not _is_of_our_slave(command):
+            return command.reply(body=self._offsets.encode())
+        wanted = command.read(ChangesWanted)
+        changes = self._offsets.changes_since(wanted.mark, wanted.cursor or 0)
+        told = ChangesTold(mark=changes.mark, cursor=changes.cursor, is_whole=changes.is_whole)
+        return command.reply(ResponseCode.SUCCESS, told, body=changes.body)
 
     def get_all_delay_offsets(self, command: Command, link: Link) -> Command:
         """45: how far delayed messages were delivered, for a slave."""
-        return command.reply(body=self._delay_offsets())
+        return command.reply(body=self._delay_offsets(is_exact=_is_of_our_slave(command)))
 
     # Of queues
 
@@ -216,6 +228,10 @@ def _no_group(command: Command, group: str | None) -> Command:
 
 def _no_topic(command: Command, topic: str) -> Command:
     return command.reply(ResponseCode.TOPIC_NOT_EXIST, Header(), remark=f"Topic {topic} not exist!")
+
+
+def _is_of_our_slave(command: Command) -> bool:
+    return "fuseeMark" in command.all_fields()
 
 
 def _is_int32(text: str | None) -> bool:

@@ -4,6 +4,11 @@ The order of checks, codes and remarks is the reference's. What a pull finds lea
 is a head and the memory of the mapped segments. A pull that finds nothing at the end of its queue is held
 (`broker.holds`) when its client allows that, and tried again when something arrives.
 
+A slave never corrects an offset, since its master may have what it has not. While the master is there (`standing`) a
+pull that finds nothing, or reads what is in the master's memory, is sent on to it. While the master is away, a pull
+outside of what this slave has is held like one at the end of its queue, and all that are held are answered when the
+master is back. (The reference answers them at once, again and again.)
+
 Where the reference delivers everything to a subscription in the request that it cannot parse, this answers code 23.
 """
 
@@ -12,7 +17,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from fusee.broker.send_checks import FAQ
+from fusee.broker.send_checks import FAQ, REJECTED
+from fusee.broker.standing import Standing
 from fusee.errors import FilterError, StoreError
 from fusee.filter import Subscription, parse_subscription
 from fusee.message.flags import PullSysFlag
@@ -42,6 +48,8 @@ if TYPE_CHECKING:
 _NOTHING: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 _NOT_FOUND: Final = (GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_FOUND_NULL)
 _RETRY: Final = (GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING)
+# Where the reference puts an offset right, on a master.
+_OUTSIDE: Final = (*_NOTHING, GetStatus.OFFSET_FOUND_NULL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL)
 _AT_END: Final = (*_NOTHING, GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_OVERFLOW_BADLY)
 
 # Why a pull is forbidden (Java: ForbiddenType).
@@ -72,8 +80,10 @@ class PullHandlers:
         holds: Holds,
         statistics: Statistics,
         clock: Clock,
+        standing: Standing | None = None,
     ) -> None:
         self.config = config
+        self._standing = standing or Standing(config=config)
         self._writer = writer
         self._store = writer.store
         self._topics = topics
@@ -90,6 +100,8 @@ class PullHandlers:
     def pull(self, command: Command, link: Link) -> Command | list[bytes | memoryview] | None:
         header = command.read(PullMessage)
         config = self.config
+        if self._standing.refuses_reads:
+            return command.reply(ResponseCode.SYSTEM_BUSY, remark=REJECTED)
         if not config.broker_permission & PERM_READ:
             return _forbidden(
                 command, _BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] pulling message is forbidden"
@@ -242,9 +254,7 @@ class _Pull:
         status = result.status
         if status is GetStatus.FOUND:
             return self._found(result)
-        if header.sys_flag & PullSysFlag.SUSPEND and (
-            status in _NOT_FOUND or (status in _NOTHING and header.queue_offset == 0)
-        ):
+        if header.sys_flag & PullSysFlag.SUSPEND and self._may_wait(status):
             config = handlers.config
             held_ms = header.suspend_timeout_ms if config.long_polling_enable else config.short_polling_time_mills
             if self._command.is_oneway:
@@ -254,6 +264,18 @@ class _Pull:
             return None
         handlers._statistics.missed()
         return self._not_found(result)
+
+    def _may_wait(self, status: GetStatus) -> bool:
+        """Whether a pull that ended so is held, when its client allows that."""
+        standing = self._handlers._standing
+        if standing.is_slave:
+            return not standing.has_master and status not in _RETRY
+        return status in _NOT_FOUND or (status in _NOTHING and self._header.queue_offset == 0)
+
+    def _may_go_on_waiting(self, status: GetStatus) -> bool:
+        if self._handlers._standing.is_slave:
+            return self._may_wait(status)
+        return status in _NOT_FOUND or status in _NOTHING
 
     def again(self, last: bool) -> bool:
         """Try once more, and answer when there is something or this is the last time."""
@@ -274,7 +296,7 @@ class _Pull:
                 if result.status is GetStatus.NO_MATCHED_MESSAGE:
                     self._seen_offset = result.next_offset
                     return False
-                if result.status in _NOT_FOUND or result.status in _NOTHING:
+                if self._may_go_on_waiting(result.status):
                     return False
         header = self._header
         self._handlers._offsets.set_pull_offset(
@@ -305,6 +327,8 @@ class _Pull:
             if writer.has_unseen:
                 writer.make_visible()
                 return self._get(queue_offset, is_level=True)
+        if handlers._standing.is_slave and result.status in _OUTSIDE:
+            result.next_offset = queue_offset
         return result
 
     def _found(self, result: GetResult) -> list[bytes | memoryview]:
@@ -333,7 +357,10 @@ class _Pull:
         else:
             code = ResponseCode.PULL_OFFSET_MOVED
         suggested = self._suggested(result)
-        if code is ResponseCode.PULL_OFFSET_MOVED and not self._handlers.config.is_master:
+        standing = self._handlers._standing
+        if standing.has_master and not result.from_disk:
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        elif code is ResponseCode.PULL_OFFSET_MOVED and standing.is_slave:
             code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, self._group.broker_id
         return self._answer(code, status.value, result, suggested)
 
@@ -362,7 +389,8 @@ class _Pull:
         )
 
     def _suggested(self, result: GetResult) -> int:
-        if not self._handlers.config.slave_read_enable:
+        handlers = self._handlers
+        if not handlers.config.slave_read_enable or (handlers._standing.has_master and not result.from_disk):
             return 0
         group = self._group
         return group.which_broker_when_consume_slowly if result.from_disk else group.broker_id

@@ -80,7 +80,9 @@ class QueryHandlers:
     def view_message(self, command: Command, link: Link) -> Command:
         """33: the record at a place in the log."""
         header = command.read(ViewMessage)
-        record = self._store.record_at(header.log_offset)
+        store = self._store
+        # What senders were not promised yet may be cut.
+        record = store.record_at(header.log_offset) if header.log_offset < store.confirmed_offset else None
         if record is None:
             return command.reply(
                 ResponseCode.SYSTEM_ERROR, remark=f"can not find message by the offset, {header.log_offset}"

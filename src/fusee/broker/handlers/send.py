@@ -17,7 +17,7 @@ from fusee.broker.delay import schedule_record
 from fusee.broker.rewrites import delay_level_of
 from fusee.broker.send_checks import remote_host
 from fusee.broker.transactions import half_record
-from fusee.errors import MessageError, StoreBusyError, StoreError
+from fusee.errors import MessageError, StoreBusyError, StoreError, TooFewReplicasError
 from fusee.message import properties as names
 from fusee.message.batch import split_batch
 from fusee.message.flags import SysFlag, TransactionType, transaction_type, with_host_families
@@ -373,6 +373,8 @@ class SendHandlers:
             return command.reply(
                 ResponseCode.SYSTEM_BUSY, remark="[PC_SYNCHRONIZED]broker busy, start flow control for a while"
             )
+        if isinstance(error, TooFewReplicasError):
+            return command.reply(ResponseCode.SYSTEM_ERROR, remark="in-sync replicas not enough")
         return command.reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"{UNAVAILABLE} {error}"[:1024])
 
     def _illegal(self, command: Command) -> Command:

@@ -14,6 +14,7 @@ from fusee.broker.retry import (
     tries_max,
     unknown_group,
 )
+from fusee.broker.send_checks import REJECTED
 from fusee.errors import MessageError, StoreBusyError, StoreError
 from fusee.message import properties as names
 from fusee.message.flags import TopicSysFlag
@@ -73,9 +74,7 @@ class SendBackHandlers:
         """Store the next try of a message, or its dead letter, and answer when it is written."""
         header = command.read(ConsumerSendMessageBack)
         if not self.config.is_master:
-            return command.reply(
-                ResponseCode.SYSTEM_BUSY, remark="[REJECTREQUEST]system busy, start flow control for a while"
-            )
+            return command.reply(ResponseCode.SYSTEM_BUSY, remark=REJECTED)
         group = self._groups.find(header.group)
         if group is None:
             return unknown_group(command, header.group)

@@ -57,6 +57,7 @@ class AssignedQueue:
     """One queue and its marks; they are None until it is known where to begin."""
 
     __slots__ = (
+        "__weakref__",
         "broker_id",
         "chunks",
         "count",
@@ -180,11 +181,16 @@ class AssignedQueues:
             held.handed_offset = next_offset
         held.fetch_offset = next_offset
 
-    def correct(self, held: AssignedQueue, next_offset: int) -> None:
-        """The broker has no such offset and names the one to go on from, which may lie before it."""
-        if not held.chunks and held.done_offset is not None and next_offset < held.done_offset:
-            held.done_offset = next_offset
+    def correct(self, held: AssignedQueue, next_offset: int) -> bool:
+        """The broker has no such offset and names the one to go on from; whether that lies before it.
+
+        What was fetched of a queue that has become shorter is no longer there.
+        """
+        if held.fetch_offset is not None and next_offset < held.fetch_offset:
+            self.seek(held, next_offset)
+            return True
         self.put(held, [], next_offset, 0)
+        return False
 
     def take(self, limit: int) -> list[tuple[AssignedQueue, list[ReceivedMessage]]]:
         """Hand out up to so many messages, a chunk of each queue in turn."""
@@ -239,6 +245,12 @@ class AssignedQueues:
         self._forget_fetched(held)
         self._forget_under_way(held)
         held.move(queue_offset)
+
+    def take_back(self, held: AssignedQueue, queue_offset: int) -> None:
+        """Hand out again from here: the last take did not reach the application."""
+        self._forget_fetched(held)
+        self._forget_under_way(held)
+        held.fetch_offset = held.handed_offset = queue_offset
 
     def rechoose(self, held: AssignedQueue, subscription: Subscription) -> None:
         """Choose by another expression from the position on; what was fetched by the old one is dropped."""

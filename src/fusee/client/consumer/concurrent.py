@@ -52,7 +52,8 @@ class Concurrent:
         self._most = options.consume_message_batch_max_size if listener.takes_batches else 1
         self._ready: deque[Chunk] = deque()
         self._again: deque[Work] = deque()
-        self._expired: set[Work] = set()
+        # Calls, by the identity of their work: what was given up comes again as work of the same messages.
+        self._expired: dict[int, Work] = {}
         self._timers: set[TimerHandle] = set()
         self._runner = new_runner(
             session,
@@ -117,8 +118,7 @@ class Concurrent:
         return None
 
     def done(self, work: Work) -> None:
-        if self._expired and work in self._expired:
-            self._expired.discard(work)
+        if self._expired and self._expired.pop(id(work), None) is not None:
             return
         chunk, start, stop = work
         chunk.finish(start, stop)
@@ -127,8 +127,7 @@ class Concurrent:
         """Nothing: it is not done, so it is not committed, and whoever gets the queue gets it again."""
 
     async def failed(self, work: Work, retry: RetryLater) -> None:
-        if self._expired and work in self._expired:
-            self._expired.discard(work)
+        if self._expired and self._expired.pop(id(work), None) is not None:
             return
         chunk, start, stop = work
         if chunk.process_queue.is_dropped:
@@ -183,15 +182,19 @@ class Concurrent:
         now = self._session.clock.monotonic()
         for seat in list(self._runner.seats):
             work = seat.work
-            if work is not None and now - seat.since > self._timeout_s and work not in self._expired:
+            if (
+                work is not None
+                and now - seat.since > self._timeout_s
+                and id(work) not in self._expired
+                and not work[0].process_queue.is_dropped
+            ):
+                # From this moment, or the call might end first and its messages be finished twice.
+                self._expired[id(work)] = work
                 self._session.spawn(self._expire(work))
 
     async def _expire(self, work: Work) -> None:
         chunk, start, stop = work
         assert self._send_back is not None
-        if chunk.process_queue.is_dropped:
-            return
-        self._expired.add(work)
         _log.warning(
             "%s is in the listener for more than %g minutes; it is sent back, so that its queue can go on",
             chunk.messages[start],

@@ -40,6 +40,7 @@ from fusee.client.pulled import decode_pulled
 from fusee.errors import ConnectError, FuseeError, MessageError, RemoteError, SubscriptionError, TransportError
 from fusee.message.flags import PullSysFlag
 from fusee.message.topics import is_lmq, is_retry_topic
+from fusee.transport.client import DIALLED
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.headers.pull import PullMessage
 from fusee.wire.hot_encode import pull_request
@@ -275,7 +276,7 @@ class Fetch:
             elif is_pull_answer(response):
                 self._take_in(pull_answer(response))
             else:
-                address = link.remote_address if link is not None else ""
+                address = link.attachments.get(DIALLED, link.remote_address) if link is not None else ""
                 topic = self.process_queue.queue.topic
                 if response.code == ResponseCode.GO_AWAY and link is not None:
                     link.is_leaving = True  # what is open does not count as open: the next pull connects anew
@@ -430,7 +431,8 @@ class Fetch:
             await work(*args)
         except FuseeError as error:
             fault = error
-        self._task = None
+        finally:
+            self._task = None
         if self._is_stopped:
             return
         if fault is not None:

@@ -334,8 +334,8 @@ class HeldQueues:
         fetch = self.fetch_of(queue)
         if fetch is None:
             return False
+        self._offsets.update(queue, next_offset)  # first, for the next pull carries it to the broker
         self._restart(fetch, next_offset)
-        self._offsets.update(queue, next_offset)
         return True
 
     def _restart(self, fetch: Fetch, begin: int) -> None:

@@ -203,6 +203,22 @@ class Iteration:
         if self._idle is not None and self._is_idle:
             _release(self._idle)
 
+    def take_back(self, hand: Hand) -> None:
+        """The last step of this loop did not reach the application: what it was about is handed out again."""
+        if hand.context is not None:
+            self._watch.after(hand.context, RetryLater("it did not arrive"), self._monotonic() - hand.since)
+            hand.context = None
+        if hand.chunk is not None:
+            hand.chunk.give_back(hand.chunk.taken - 1)
+        works, hand.works = hand.works, ()
+        self.finish(hand)
+        for chunk, start, stop in reversed(works):
+            if chunk.taken == stop:  # else another loop has gone on in it, and this comes again when the queue does
+                chunk.give_back(start)
+            self._free(chunk)
+            if chunk.has_more:
+                self.put_back(chunk)
+
     async def next_chunk(self, hand: Hand) -> Chunk:
         """A chunk with messages to hand out, waited for. Raises StopAsyncIteration once the consumer is closed."""
         hand.task = asyncio.current_task()
@@ -310,7 +326,7 @@ class MessageLoop:
         self._chunk = None
         iteration.finish(hand)
         chunk = await iteration.next_chunk(hand)
-        chunk.is_stepped = True
+        chunk.begin_steps()
         hand.chunk = chunk
         taken = chunk.taken
         chunk.taken = taken + 1
@@ -318,6 +334,11 @@ class MessageLoop:
             return self._watched(chunk, taken)
         self._chunk = chunk
         return chunk.messages[taken]
+
+    def take_back(self, message: ReceivedMessage) -> None:
+        """Undo the last step: its message did not reach the application."""
+        self._chunk = None
+        self._iteration.take_back(self._hand)
 
     def _watched(self, chunk: Chunk, index: int) -> ReceivedMessage:
         """With hooks each message is a chunk's worth of work: they hear of every step."""
@@ -339,6 +360,10 @@ class BatchLoop:
 
     def __aiter__(self) -> BatchLoop:
         return self
+
+    def take_back(self, batch: list[ReceivedMessage]) -> None:
+        """Undo the last step: its batch did not reach the application."""
+        self._iteration.take_back(self._hand)
 
     async def __anext__(self) -> list[ReceivedMessage]:
         iteration, hand = self._iteration, self._hand

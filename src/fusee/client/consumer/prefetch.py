@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from fusee.client.broker_calls import PullStatus
 from fusee.client.consumer.assigned_queues import AssignedQueue, AssignedQueues
@@ -63,6 +64,7 @@ class Prefetch:
         self._on_messages = on_messages
         self._tasks: dict[AssignedQueue, asyncio.Task[Any]] = {}
         self._stalled: dict[AssignedQueue, asyncio.Future[None]] = {}
+        self._finding: WeakKeyDictionary[AssignedQueue, asyncio.Lock] = WeakKeyDictionary()
         self._is_running = False
 
     def start(self) -> None:
@@ -99,6 +101,13 @@ class Prefetch:
         if self._is_running:
             self._begin(held)
 
+    def take_back(self, held: AssignedQueue, queue_offset: int) -> None:
+        """Fetch and hand out again from here what the last take has handed out."""
+        self._end(held)
+        self.queues.take_back(held, queue_offset)
+        if self._is_running:
+            self._begin(held)
+
     def rechoose(self, held: AssignedQueue, subscription: Subscription) -> None:
         """Go on with this queue by another expression."""
         before = held.subscription
@@ -125,17 +134,27 @@ class Prefetch:
                     held.fault = None
                 raise fault
 
+    async def find_starts(self) -> None:
+        """Find out where to begin in all queues held now; one that cannot be told yet is left to its task."""
+        unknown = [held for held in self.queues if held.fetch_offset is None]
+        for outcome in await asyncio.gather(*map(self.find_start, unknown), return_exceptions=True):
+            if isinstance(outcome, BaseException) and not isinstance(outcome, FuseeError):
+                raise outcome
+
     async def find_start(self, held: AssignedQueue) -> None:
-        """Find out where to begin, unless that is known by then."""
-        found = await start_offset(
-            self._session,
-            held.queue,
-            committed=await self._offsets.load(held.queue),
-            consume_from=self._options.consume_from,
-            reload=self._offsets.load,
-        )
-        if held.fetch_offset is None:
-            held.move(found)
+        """Find out where to begin, unless that is known by then; once for all who want to know."""
+        async with self._finding.setdefault(held, asyncio.Lock()):
+            if held.fetch_offset is not None:
+                return
+            found = await start_offset(
+                self._session,
+                held.queue,
+                committed=await self._offsets.load(held.queue),
+                consume_from=self._options.consume_from,
+                reload=self._offsets.load,
+            )
+            if held.fetch_offset is None:
+                held.move(found)
 
     # The task of a queue
 
@@ -206,7 +225,8 @@ class Prefetch:
                 "group %s: %s has offsets %d to %d and not %d; going on with %d",
                 self._group, queue, answer.min_offset, answer.max_offset, queue_offset, answer.next_offset,
             )  # fmt: skip
-            self.queues.correct(held, answer.next_offset)
+            if self.queues.correct(held, answer.next_offset) and self._options.auto_commit:
+                self._offsets.update(queue, answer.next_offset)
         else:
             self.queues.put(held, [], answer.next_offset, 0)
             if self._session.master_address(queue.broker_name) is None:

@@ -15,8 +15,8 @@ looked up, and the watermark is worked out when somebody asks: at a pull and at 
     taken   handed out; whoever has it will finish it, or give it back
     done    finished; the chunk leaves when all of its messages are, and its bytes are free again
 
-A chunk handed to a loop of the application (`is_stepped`) is finished step by step: all messages taken but the last one
-are done.
+A chunk handed to a loop of the application (`is_stepped`) is finished step by step: of the messages that this loop has
+taken all but the last one are done. Others may have taken some before, and finish those themselves.
 
 Once `is_dropped`, the queue belongs to somebody else, or was moved to another offset: what is still running may end,
 but moves nothing any more. There is no way back; whoever gets the queue again gets a new ProcessQueue.
@@ -40,7 +40,18 @@ if TYPE_CHECKING:
 class Chunk:
     """The messages of one pull answer."""
 
-    __slots__ = ("_flags", "_floor", "_held", "_left", "byte_size", "is_stepped", "messages", "process_queue", "taken")
+    __slots__ = (
+        "_flags",
+        "_floor",
+        "_held",
+        "_left",
+        "_stepped_from",
+        "byte_size",
+        "is_stepped",
+        "messages",
+        "process_queue",
+        "taken",
+    )
 
     def __init__(self, process_queue: ProcessQueue, messages: list[ReceivedMessage], byte_size: int) -> None:
         self.process_queue = process_queue
@@ -49,6 +60,7 @@ class Chunk:
         self.byte_size = byte_size
         self.taken = 0
         self.is_stepped = False
+        self._stepped_from = 0
         self._held: list[ReceivedMessage] = []
         self._floor = 0
         self._flags: bytearray | None = None
@@ -91,20 +103,24 @@ class Chunk:
         if not self._left:
             self.process_queue.chunk_done(self)
 
+    def begin_steps(self) -> None:
+        """A loop goes through what is not taken yet."""
+        self.is_stepped = True
+        self._stepped_from = self.taken
+
     def finish_steps(self) -> int:
-        """A loop has gone through what could be handed out: all that was taken is done; how many that were."""
+        """A loop has gone through what could be handed out: all that it took is done; how many that were."""
         self.is_stepped = False
-        count = self.taken - self._floor
-        self.finish(self._floor, self.taken)
-        return count
+        self.finish(self._stepped_from, self.taken)
+        return self.taken - self._stepped_from
 
     def stop_steps(self) -> int | None:
         """A loop was left at the message it had last, whose place this gives; what it had before is done."""
         self.is_stepped = False
-        if self.taken <= self._floor:
+        if self.taken <= self._stepped_from:
             return None
         current = self.taken - 1
-        self.finish(self._floor, current)
+        self.finish(self._stepped_from, current)
         return current
 
     def is_done(self, index: int) -> bool:
@@ -125,7 +141,7 @@ class Chunk:
     @property
     def unfinished(self) -> int:
         """How many messages are not done."""
-        return self._left - (self._first_open() - self._floor if self.is_stepped else 0)
+        return self._left - (max(self.taken - 1 - self._stepped_from, 0) if self.is_stepped else 0)
 
     @property
     def low_offset(self) -> int:
@@ -138,7 +154,7 @@ class Chunk:
         return not self._left
 
     def _first_open(self) -> int:
-        if self.is_stepped:
+        if self.is_stepped and self._floor == self._stepped_from:
             return max(self._floor, self.taken - 1)
         return self._floor
 

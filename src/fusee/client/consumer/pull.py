@@ -143,6 +143,7 @@ class PullConsumer:
         self._polling: asyncio.Future[None] | None = None
         self._committing: asyncio.Task[Any] | None = None
         self._commits = Periodic(session.timers, self.options.auto_commit_interval_ms / 1000, self._commit_soon)
+        self._closing: asyncio.Task[Any] | None = None
         self._started_ms = 0
         if topics is not None:
             self._choose(_Way.SUBSCRIBE)
@@ -175,37 +176,51 @@ class PullConsumer:
         self.session.register_consumer(self.group, self)
         try:
             await self._learn_routes({*self._subscriptions, *(held.queue.topic for held in self._queues)})
+            self._check_wanted(ServiceState.START_FAILED)
             self.state = ServiceState.RUNNING
             self._started_ms = self._clock.time_ms()
             self.session.route_listeners.append(self._route_changed)
             await self.session.heartbeat_all()
+            self._check_wanted(ServiceState.RUNNING)
             if self.options.auto_commit:
                 self._commits.start()
             self._prefetch.start()
             if self._way is _Way.SUBSCRIBE:
                 self._rebalance.start()
                 await self._rebalance.run_once()
+            # Whoever sends after this has a consumer: where the queues begin is settled.
+            await self._prefetch.find_starts()
+            self._check_wanted(ServiceState.RUNNING)
         except BaseException:
-            await self._end()
-            self.state = ServiceState.START_FAILED
+            if self._closing is None:
+                if self.state is ServiceState.RUNNING:
+                    self.state = ServiceState.START_FAILED
+                await self._end()
+                await self._end_session()
             raise
 
     async def close(self, *, commit: bool = True) -> None:
         """Commit what is done, leave the group and stop fetching. May be called again, and before `start`.
 
         The messages of the last `poll` are taken for done; with `commit=False` they are delivered again. Without
-        `auto_commit` nothing is committed that `commit` did not.
+        `auto_commit` nothing is committed that `commit` did not. Closing goes on when the wait for it is cancelled.
         """
-        if self.state is not ServiceState.RUNNING:
-            if self.state is ServiceState.CREATE_JUST:
-                self.state = ServiceState.SHUTDOWN_ALREADY
-            return
-        if commit:
-            self._queues.settle()
-        await self._end()
+        if self._closing is None:
+            was_running = self.state is ServiceState.RUNNING
+            self.state = ServiceState.SHUTDOWN_ALREADY
+            if not was_running:
+                return  # whoever is starting it finds out
+            if commit:
+                self._queues.settle()
+            self._closing = self.session.spawn(self._end())
+        await asyncio.shield(self._closing)
+        await self._end_session()
+
+    async def _end_session(self) -> None:
+        if self._owns_session:
+            await self.session.close()
 
     async def _end(self) -> None:
-        self.state = ServiceState.SHUTDOWN_ALREADY
         self._commits.stop()
         if self._route_changed in self.session.route_listeners:
             self.session.route_listeners.remove(self._route_changed)
@@ -221,8 +236,6 @@ class PullConsumer:
                 await asyncio.gather(self._committing, return_exceptions=True)
             await self.session.unregister_consumer(self.group)
             await self._offsets.close()
-            if self._owns_session:
-                await self.session.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -232,6 +245,10 @@ class PullConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close(commit=error is None)
+
+    def _check_wanted(self, expected: ServiceState) -> None:
+        if self.state is not expected:
+            raise ClientStateError(f"the consumer of group {self.group!r} was closed while it started")
 
     def _check_running(self) -> None:
         self.session.check_running()
@@ -428,6 +445,16 @@ class PullConsumer:
             return taken[0][1]
         return [message for _, messages in taken for message in messages]
 
+    def _take_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Hand these, the messages of the last poll, out again: they did not reach the application."""
+        first: dict[MessageQueue, int] = {}
+        for message in messages:
+            first.setdefault(message.queue, message.queue_offset)
+        for queue, queue_offset in first.items():
+            held = self._queues.get(queue)
+            if held is not None:
+                self._prefetch.take_back(held, queue_offset)
+
     def _has_messages(self) -> None:
         if self._polling is not None:
             wake(self._polling)
@@ -533,6 +560,8 @@ class PullConsumer:
         if self._offsets.cached(queue) is None:
             await self._offsets.load(queue)  # only what is known to lie behind is taken back by a commit
         self._prefetch.move(self._assigned(queue), queue_offset)
+        if self.options.auto_commit:
+            self._offsets.update(queue, queue_offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Go on with the first message that is left."""
@@ -622,7 +651,8 @@ class PullConsumer:
 
     def _note_done(self, held: AssignedQueue) -> None:
         if self.options.auto_commit and held.done_offset is not None:
-            self._offsets.update(held.queue, held.done_offset)
+            # Never back: a commit by hand may be ahead. Whoever goes back on purpose says so when he does.
+            self._offsets.update(held.queue, held.done_offset, increase_only=True)
 
     def _commit_soon(self) -> None:
         if self._committing is None or self._committing.done():

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from fusee.client.closing import closer
 from fusee.client.config import DEFAULT_INSTANCE, MessageModel, ServiceState
 from fusee.client.consumer.assignment import strategy as named_strategy
 from fusee.client.consumer.concurrent import Concurrent
@@ -42,7 +44,7 @@ from fusee.wire.bodies.heartbeat import ConsumerData
 from fusee.wire.bodies.stats import ConsumeDirectlyResult
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self, Unpack
 
@@ -64,9 +66,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_MIB: Final = 1024 * 1024
-_PULL_EXPIRED_S: Final = 120.0
-_LET_GO_S: Final = 0.5
 _TOPIC_LOOKS: Final = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 _TOPIC_LOOK_LAST: Final = 5.0
 
@@ -224,6 +223,7 @@ class Consumer:
         try:
             await self._find_topics()
             await session.heartbeat_all()
+            self._check_wanted(ServiceState.START_FAILED)
             self._started_ms = session.clock.time_ms()
             self.state = ServiceState.RUNNING
             self._consumption.start()
@@ -231,10 +231,13 @@ class Consumer:
             # Whoever sends after this has a consumer: the queues are ours, and where they begin is settled.
             await self._rebalance.run_once()
         except BaseException:
-            self.state = ServiceState.START_FAILED
-            await self._leave(0.0, None)
-            await session.end_use()
+            if self._closing is None:
+                if self.state is ServiceState.RUNNING:
+                    self.state = ServiceState.START_FAILED
+                await self._leave(0.0, None)
+                await session.end_use()
             raise
+        self._check_wanted(ServiceState.RUNNING)
         self._rebalance.start()
         self._watch = session.spawn(self._watch_for_topics())
 
@@ -244,34 +247,34 @@ class Consumer:
         `timeout` is in seconds, by default `await_termination_ms_when_shutdown`; what is not done by then is delivered
         again to whoever gets the queue. Closing goes on when the wait for it is cancelled.
         """
-        if self.state is ServiceState.CREATE_JUST:
-            self.state = ServiceState.SHUTDOWN_ALREADY
-            return
         if self._closing is None:
-            if self.state is not ServiceState.RUNNING:
-                return
+            was_running = self.state is ServiceState.RUNNING
             self.state = ServiceState.SHUTDOWN_ALREADY
+            if not was_running:
+                return  # whoever is starting it finds out
             if timeout is None:
                 timeout = self.options.await_termination_ms_when_shutdown / 1000
-            self._closing = self._session.spawn(self._leave(timeout, asyncio.current_task()))
+            self._closing = self._session.spawn(self._leave(timeout, closer()))
         await asyncio.shield(self._closing)
         await self._session.end_use()
 
     async def _leave(self, timeout: float, caller: asyncio.Task[Any] | None) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        self._held.rest()
-        if not await self._consumption.close(timeout, caller) and timeout > 0:
-            _log.warning(
-                "group %s: listeners were still at work %g s after the consumer was closed; what they have will be "
-                "delivered again",
-                self.group,
-                timeout,
-            )
-        self._held.stop()
-        await self._rebalance.stop()
-        await self._offsets.close()
-        await self._session.unregister_consumer(self.group)
+        # From below, each step also when one before it has failed: a member that says no good-bye keeps its queues.
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._session.unregister_consumer, self.group)
+            stack.push_async_callback(self._offsets.close)
+            stack.push_async_callback(self._rebalance.stop)
+            stack.callback(self._held.stop)
+            self._held.rest()
+            if not await self._consumption.close(timeout, caller) and timeout > 0:
+                _log.warning(
+                    "group %s: listeners were still at work %g s after the consumer was closed; what they have will be "
+                    "delivered again",
+                    self.group,
+                    timeout,
+                )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -298,10 +301,10 @@ class Consumer:
 
     # Loops
 
-    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+    def __aiter__(self) -> MessageLoop:
         return MessageLoop(self._loops())
 
-    def batches(self, most: int = 32) -> AsyncIterator[list[ReceivedMessage]]:
+    def batches(self, most: int = 32) -> BatchLoop:
         """A loop over lists of up to `most` messages, of any queues, as they are there; a step finishes a list."""
         if most < 1:
             raise ConfigError(f"a batch has at least one message, not {most}")
@@ -385,6 +388,10 @@ class Consumer:
             raise ClientStateError(
                 f"the consumer of group {self.group!r} is {self.state.value}; use it inside `async with`"
             )
+
+    def _check_wanted(self, expected: ServiceState) -> None:
+        if self.state is not expected:
+            raise ClientStateError(f"the consumer of group {self.group!r} was closed while it started")
 
     def _fetch_of(self, queue: MessageQueue) -> Fetch:
         self._check_running()

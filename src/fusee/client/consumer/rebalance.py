@@ -9,8 +9,9 @@ came or went, a route changed, or the last round did not reach its goal; never m
                  `--------'             `------- leaving: no longer counted, released again in each round
 
 `acquire` and `release` are the consumer's. `acquire` gives False, or raises a FuseeError, when the queue cannot be had
-yet: its lock is with another member, its offset cannot be found out. `release` gives False while messages of the queue
-are still being consumed in order.
+yet: its lock is with another member, its offset cannot be found out. A ConfigError or StoreError, which no waiting
+helps, ends the round and, if it is the first, the start. `release` gives False while messages of the queue are still
+being consumed in order.
 
 Whom to ask: every broker knows the members that are connected to it, and for two minutes also those that are gone
 without a word, so brokers may disagree. All members of a group therefore ask the same one, which the name of the group
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 
 from fusee.client.config import MessageModel
 from fusee.client.consumer.assignment import id_order, queue_order
-from fusee.errors import ClientStateError, FuseeError, TopicNotFoundError
+from fusee.errors import ClientStateError, ConfigError, FuseeError, StoreError, TopicNotFoundError
 from fusee.message.hashing import java_string_hash
 from fusee.message.topics import is_retry_topic
 from fusee.wire.bodies.route import MASTER_ID
@@ -234,6 +235,8 @@ class Rebalance:
                 return False
             try:
                 is_ours = await self._acquire(queue)
+            except (ConfigError, StoreError):
+                raise  # waiting does not help
             except FuseeError as error:
                 _log.info("group %s: %s cannot be taken up yet: %s", self._group, queue, error)
                 return False

@@ -177,6 +177,10 @@ class Seat:
         self.since = 0.0
 
 
+_seat_here: Final[contextvars.ContextVar[Seat | None]] = contextvars.ContextVar("fusee_seat_here", default=None)
+"""In a thread of a listener, and in whatever that has begun: its seat."""
+
+
 class Tally:
     """Messages of one chunk that a seat has been through, entered into the statistics together."""
 
@@ -341,6 +345,7 @@ class ThreadRunner:
         self._is_told = False
         self._is_closing = False
         self._outstanding = 0
+        self._own = 0
         self._settling: set[asyncio.Task[Any]] = set()
         self._quiet: asyncio.Future[None] | None = None
 
@@ -362,11 +367,16 @@ class ThreadRunner:
             self._inbox.put((work, self._listener.before(work) if watched else None))
 
     async def close(self, timeout: float, caller: asyncio.Task[Any] | None = None) -> bool:
-        """Take no more work and wait for the calls under way; whether all ended. A thread cannot be cancelled."""
+        """Take no more work and wait for the calls under way; whether all ended. A thread cannot be cancelled.
+
+        A listener that closes its own consumer is not waited for.
+        """
         self._is_closing = True
         for _ in self._seats:
             self._inbox.put(None)
-        if not self._outstanding:
+        seat = _seat_here.get()
+        self._own = 1 if seat is not None and seat.work is not None and seat in self._seats else 0
+        if self._outstanding <= self._own:
             return True
         self._quiet = self._loop.create_future()
         timer = self._session.timers.call_later(timeout, _release, self._quiet)
@@ -376,7 +386,7 @@ class ThreadRunner:
             timer.cancel()
             for task in self._settling:
                 task.cancel()
-        return not self._outstanding
+        return self._outstanding <= self._own
 
     def _start_thread(self) -> None:
         seat = Seat()
@@ -393,6 +403,7 @@ class ThreadRunner:
         """In a thread: call the listener as long as there is work."""
         listener, results, monotonic = self._listener, self._results, self._session.clock.monotonic
         function = listener.function
+        _seat_here.set(seat)
         while (item := self._inbox.get()) is not None:
             work, context = item
             answer: object = None
@@ -467,7 +478,7 @@ class ThreadRunner:
 
     def _finished(self) -> None:
         self._outstanding -= 1
-        if not self._outstanding and self._quiet is not None:
+        if self._outstanding <= self._own and self._quiet is not None:
             _release(self._quiet)
 
 
