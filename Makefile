@@ -24,8 +24,8 @@ demo: $(STAMP) ## see it work: five minutes of Fusee in a few seconds
 test: $(STAMP) ## the whole suite except interoperation with other runtimes
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not interop"
 
-test-long: $(STAMP) ## the long forms: every crash point, 50 rounds of kill -9 on a store and 20 on a broker, more random histories, 80 long churns
-	@FUSEE_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/store/crash tests/store/kill tests/broker/kill tests/store/test_store_state_machine.py tests/simulation
+test-long: $(STAMP) ## the long forms: every crash point, 50 rounds of kill -9 on a store and 20 on a broker, more random histories, 80 long churns, 1,000 simulated clusters, 100 faults on real ones
+	@FUSEE_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/store/crash tests/store/kill tests/broker/kill tests/store/test_store_state_machine.py tests/simulation tests/faults
 
 check: $(STAMP) ## format, lint, types, floors, generated documents
 	@$(BIN)/ruff format --check .
