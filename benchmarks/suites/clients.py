@@ -68,7 +68,7 @@ class Pace:
     space_gb: float
 
 
-FULL_PACE: Final = Pace(rounds=3, read_after_s=14.0, backlog=4_000_000, space_gb=40.0)
+FULL_PACE: Final = Pace(rounds=2, read_after_s=12.0, backlog=4_000_000, space_gb=40.0)
 QUICK_PACE: Final = Pace(rounds=1, read_after_s=0.0, backlog=1_000_000, space_gb=8.0)
 
 
