@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -331,6 +332,29 @@ def test_name_server_when_the_first_is_dead_is_the_next() -> None:
     program(scene)
 
 
+def test_name_server_whose_host_is_unknown_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = socket.getaddrinfo
+
+    def resolve_but_one(host: Any, *args: Any, **options: Any) -> Any:
+        if host == "gone":
+            raise socket.gaierror(-2, "Name or service not known")
+        return resolve(host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve_but_one)
+
+    async def scene() -> None:
+        async with (
+            fusee.embedded(topics=[TOPIC]) as server,
+            fusee.connect(f"gone:9876;{server.name_server}") as mq,
+        ):
+            assert mq.client_id.startswith("127.0.0.1@")
+            await mq.send(TOPIC, b"x")
+            with pytest.raises(ConnectError, match="gone:9876: cannot connect.*Name or service not known"):
+                await fusee.connect("gone:9876")
+
+    asyncio.run(scene())
+
+
 def test_await_starts_and_async_with_closes() -> None:
     async def scene(on: Program) -> None:
         async def awaited() -> Connection:
@@ -405,8 +429,7 @@ def test_members_of_a_named_instance_never_share_a_client_id() -> None:
         assert len(on.members("billing")) == len(set(on.members("billing"))) == 3
         other = await on.open(instance_name="app")
         await on.do(other.consumer(TOPIC, group="billing", listener=Taken()).start())
-        assert len(set(on.members("billing"))) == 4
-        assert all(name.startswith(f"{HOST}@app") for name in on.members("billing"))
+        assert sorted(on.members("billing")) == [f"{HOST}@app", *(f"{HOST}@app-{number}" for number in (2, 3, 4))]
 
     program(scene)
 
@@ -567,6 +590,43 @@ def test_close_inside_a_listener_does_not_wait_for_that_listener() -> None:
         await on.send(mq, b"x")
         await on.world.advance(3)
         assert seen == ["begin", "end"]
+        assert session.state is ServiceState.SHUTDOWN_ALREADY
+
+    program(scene)
+
+
+def test_close_inside_a_listener_by_another_task_is_of_the_listener_too() -> None:
+    async def scene(on: Program) -> None:
+        mq = await on.open()
+        seen: list[str] = []
+
+        async def listener(message: fusee.ReceivedMessage) -> None:
+            seen.append("begin")
+            await asyncio.ensure_future(consumer.close())
+            seen.append("end")
+
+        consumer = mq.consumer(TOPIC, group="billing", consume_from="first", listener=listener)
+        await on.do(consumer.start())
+        await on.send(mq, b"x")
+        await on.world.advance(3)
+        assert seen == ["begin", "end"]
+        assert on.members("billing") == []
+
+    program(scene)
+
+
+def test_close_inside_a_loop_does_not_wait_for_its_next_step() -> None:
+    async def scene(on: Program) -> None:
+        mq = await on.open()
+        session = mq.session
+        await on.send(mq, b"x")
+
+        async def loop() -> None:
+            async with mq.consumer(TOPIC, group="billing", consume_from="first") as messages:
+                async for _ in messages:
+                    await mq.close()
+
+        await on.do(loop(), 3.0)
         assert session.state is ServiceState.SHUTDOWN_ALREADY
 
     program(scene)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from fusee.client.producer import Producer
@@ -74,3 +76,23 @@ def test_promise_is_asked_for_again_when_the_broker_was_started_anew() -> None:
         assert (await cluster.within(5.0, producer.send("orders", b"2"))).durability is Durability.MEMORY
 
     play(scene, settings="flushDiskType=SYNC_FLUSH\nbrokerRole=ASYNC_MASTER\n")
+
+
+def test_close_when_called_again_waits_until_the_first_one_is_over() -> None:
+    async def scene(cluster: ScriptedCluster) -> None:
+        cluster.route("orders", 1)
+        producer = await cluster.producer()
+        await cluster.within(5.0, producer.send("orders", b"first"))
+        cluster.broker.answers.append(None)
+        sent = producer.send("orders", b"under way")
+        first, second = asyncio.ensure_future(producer.close()), asyncio.ensure_future(producer.close())
+        await cluster.settle()
+        first.cancel()
+        await cluster.settle()
+        assert not second.done()
+        cluster.broker.release(1)
+        await cluster.within(5.0, second)
+        assert sent.result().queue_offset == 1
+        assert not producer.session.has_producer(producer.group)
+
+    play(scene)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,10 +16,13 @@ from fusee.message.model import MessageQueue, StoredMessage
 from fusee.transport.interfaces import Listening, Network
 from fusee.transport.link import Link
 from fusee.wire.bodies.heartbeat import ConsumerData
+from fusee.wire.bodies.route import TopicRouteData
 from fusee.wire.bodies.stats import ConsumeDirectlyResult, ConsumerRunningInfo
 from fusee.wire.codes import LanguageCode
 from fusee.wire.command import Command
 from fusee.wire.headers.transaction import CheckTransactionState
+from tests.client.scripted import ScriptedCluster
+from tests.client.scripted import play as play_scripted
 from tests.client.world import ClusterWorld, play
 
 
@@ -330,6 +333,24 @@ def test_name_server_given_by_its_host_name_is_not_greeted_as_a_broker() -> None
         await world.do(session.close())
 
     play(scene)
+
+
+def test_routes_when_one_topic_cannot_be_told_are_followed_for_the_others() -> None:
+    async def scene(cluster: ScriptedCluster) -> None:
+        for topic in ("a", "b"):
+            cluster.route(topic, 1)
+        session = await cluster.session()
+        session.register_producer("group", _Producer("a", "b"))
+        await cluster.do(session.publish_route("a"))
+        await cluster.do(session.publish_route("b"))
+        cluster.routes["a"] = cast("TopicRouteData", {"no": "route"})
+        cluster.route("b", 2)
+        await cluster.advance(31)
+        route = session.cached_route("b")
+        assert route is not None
+        assert len(route.write_queues) == 2
+
+    play_scripted(scene)
 
 
 def test_client_id_has_the_form_of_java() -> None:

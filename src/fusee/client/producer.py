@@ -130,6 +130,7 @@ class Producer:
         self._monotonic = session.clock.monotonic
         self._next_id = session.unique_ids.next_id
         self._loop = asyncio.get_running_loop()
+        self._closing: asyncio.Task[None] | None = None
         self._dispatch = Dispatch(
             session,
             group=group,
@@ -174,11 +175,19 @@ class Producer:
         self.state = ServiceState.RUNNING
 
     async def close(self) -> None:
-        """Send what was gathered, wait for what is under way (each within its time-out), leave the session."""
-        was_running = self.state is ServiceState.RUNNING
-        self.state = ServiceState.SHUTDOWN_ALREADY
-        if not was_running:
-            return
+        """Send what was gathered, wait for what is under way (each within its time-out), leave the session.
+
+        Closing goes on when the wait for it is cancelled.
+        """
+        if self._closing is None:
+            was_running = self.state is ServiceState.RUNNING
+            self.state = ServiceState.SHUTDOWN_ALREADY
+            if not was_running:
+                return
+            self._closing = self._loop.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         if self._accumulator is not None:
             self._accumulator.flush()
         try:

@@ -57,7 +57,7 @@ from fusee.wire.headers.transaction import CheckTransactionState
 from fusee.wire.lenient_json import decode_json, dumps_fastjson
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
 
     from fusee.client.parties import ConsumerParty, ProducerParty
     from fusee.clock import Clock, Timers
@@ -68,6 +68,7 @@ _log = logging.getLogger(__name__)
 
 _INBOUND_MAX: Final = 4096
 _GREETING: Final = "greeting"
+_LOOPBACK: Final = "127.0.0.1"
 _LOOK_AGAIN_S: Final = 1.0
 _MADE_TOPIC_TRIES: Final = 20
 _MADE_TOPIC_PAUSE: Final = 0.1
@@ -113,7 +114,7 @@ class Session:
         self.calls = BrokerCalls(self.transport, timeout_ms=config.mq_client_api_timeout_ms)
         self.routes = RouteTable()
         self.route_listeners: list[Callable[[str], object]] = []
-        self.ip = config.client_ip or _local_ip(self.name_servers.addresses[0])
+        self.ip = config.client_ip or _local_ip(self.name_servers.addresses)
         self.client_id = _client_id(config, self.ip, self.random)
         self.unique_ids = UniqueIds(
             clock=self.clock, ip=pack_ip(self.ip), pid=os.getpid(), seed=self.random.getrandbits(32)
@@ -349,6 +350,10 @@ class Session:
                 await self.refresh_route(topic)
             except TopicNotFoundError:
                 continue  # the last route is kept: a name server that was just started knows nobody yet
+            except ConnectError:
+                raise  # the other topics would fare no better
+            except FuseeError as error:
+                _log.warning("client %s: no news of topic %s: %s", self.client_id, topic, error)
         for name in [name for name in self._looked_at if name not in self.routes.brokers]:
             del self._looked_at[name]
         for address in self.routes.forget_brokers_without_topic():
@@ -631,16 +636,16 @@ def _client_id(config: ClientConfig, ip: str, chooser: random.Random) -> str:
     return f"{ip}@{instance}" + (f"@{config.unit_name}" if config.unit_name else "")
 
 
-def _local_ip(name_server: str) -> str:
-    """The address from which this machine would talk to the name server; no packet is sent to find out."""
-    host, port = parse_address(name_server)
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
-    except OSError as error:
-        raise ConnectError(
-            f"name server {name_server}: the host cannot be resolved or reached ({error.strerror or error})",
-            address=name_server,
-        ) from error
+def _local_ip(name_servers: Iterable[str]) -> str:
+    """The address from which this machine would talk to a name server; no packet is sent to find out.
+
+    Of a host that cannot be resolved the others tell; when none does, the start says so of each.
+    """
+    for name_server in name_servers:
+        host, port = parse_address(name_server)
+        with suppress(OSError, UnicodeError):
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.connect(address)
+                return str(probe.getsockname()[0])
+    return _LOOPBACK

@@ -193,8 +193,8 @@ class Client:
         timer = self._timers.call_later(self._settings.connect_timeout, give_up)
         try:
             return await attempt
-        except OSError as error:
-            raise self._rest(address, error.strerror or str(error)) from error
+        except (OSError, UnicodeError) as error:  # a host name may have no form that can be asked for
+            raise self._rest(address, getattr(error, "strerror", None) or str(error)) from error
         except asyncio.CancelledError:
             if not too_late:
                 attempt.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from typing import Any
 
 import pytest
@@ -360,5 +361,42 @@ def test_message_when_it_was_given_up_and_no_broker_takes_it_is_done_by_its_seco
         await on.send("c")
         await on.world.settle()
         assert consumer.position(queue()) == 3
+
+    stage(scene)
+
+
+def test_batch_when_the_listener_names_copies_of_its_messages_sends_back_all_of_it() -> None:
+    """Of messages that came back from another process none is the one that was given; none may be taken for done."""
+
+    async def scene(on: Stage) -> None:
+        async def listener(messages: list[ReceivedMessage]) -> RetryLater | None:
+            if messages[0].reconsume_times:
+                return None
+            return RetryLater(messages=[pickle.loads(pickle.dumps(messages[0]))])
+
+        await on.send("a", "b")
+        consumer = await on.consumer(batch_listener=listener)
+        await on.world.settle()
+        assert on.sent_back() == 2
+        assert consumer.position(queue()) == 2
+
+    stage(scene)
+
+
+def test_pause_and_resume_when_repeated_while_listeners_are_busy_keeps_each_chunk_once() -> None:
+    async def scene(on: Stage) -> None:
+        notes = Notes()
+        gate = notes.hold("0")
+        await on.send(*map(str, range(70)))
+        consumer = await on.consumer(notes, concurrency=1)
+        for _ in range(100):
+            consumer.pause()
+            consumer.resume()
+            await on.world.settle()
+        in_line = consumer._consumption._ready  # type: ignore[attr-defined]
+        assert 1 <= len(in_line) == len(set(in_line))
+        gate.set_result(None)
+        await on.world.settle()
+        assert sorted(notes.bodies, key=int) == [str(number) for number in range(70)]
 
     stage(scene)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fusee.client.consumer.iteration import Iteration
 from fusee.client.consumer.push import Consumer
 from fusee.client.hooks import ConsumeContext
 from fusee.client.received import ReceivedMessage
@@ -406,5 +407,25 @@ def test_loops_of_both_kinds_when_they_share_a_chunk_commit_only_what_is_done() 
         await on.world.settle()
         assert all(step.done() for step in steps)
         assert consumer.position(queue()) == 6
+
+    stage(scene)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_pause_and_resume_when_repeated_without_a_loop_keeps_each_chunk_once(ordered: bool) -> None:
+    async def scene(on: Stage) -> None:
+        await on.send(*map(str, range(70)))
+        consumer = await on.consumer(ordered=ordered)
+        walk = Walk(consumer)
+        assert await walk.step(on) == "0"
+        for _ in range(100):
+            consumer.pause()
+            consumer.resume()
+            await on.world.settle()
+        iteration = consumer._consumption
+        assert isinstance(iteration, Iteration)
+        in_line = [*iteration._ready, *(chunk for behind in iteration._behind.values() for chunk in behind)]
+        assert 1 <= len(in_line) == len(set(in_line))
+        assert [await walk.step(on) for _ in range(69)] == [str(number) for number in range(1, 70)]
 
     stage(scene)

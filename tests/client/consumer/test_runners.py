@@ -288,3 +288,35 @@ def test_statistics_when_messages_fail_count_both() -> None:
         assert status.consume_ok_tps > status.consume_failed_tps > 0
 
     stage(scene)
+
+
+def test_threads_when_none_can_be_started_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may be at the limit of its threads for a moment; what was taken then would be with nobody."""
+    start = threading.Thread.start
+    refused: list[str] = []
+
+    def refuse_at_first(thread: threading.Thread) -> None:
+        if thread.name.startswith("fusee-listener") and len(refused) < 2:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_at_first)
+
+    async def scene(on: Stage) -> None:
+        seen: asyncio.Queue[bytes] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def listen(message: ReceivedMessage) -> None:
+            loop.call_soon_threadsafe(seen.put_nowait, message.body)
+
+        await on.send("a", "b")
+        await on.consumer(listen)
+        assert refused == ["fusee-listener-1"]
+        await on.world.advance(1)
+        assert len(refused) == 2
+        await on.world.advance(1)
+        async with asyncio.timeout(10):
+            assert sorted([await seen.get(), await seen.get()]) == [b"a", b"b"]
+
+    stage(scene)

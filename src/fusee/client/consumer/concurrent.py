@@ -90,7 +90,8 @@ class Concurrent:
 
     def resumed(self, process_queue: ProcessQueue) -> None:
         """The messages of this queue may be handed out again."""
-        self._ready.extend(process_queue.open_chunks())
+        in_line = set(map(id, self._ready))
+        self._ready.extend(chunk for chunk in process_queue.open_chunks() if id(chunk) not in in_line)
         self._runner.wake()
 
     # Source
@@ -133,6 +134,11 @@ class Concurrent:
         if chunk.process_queue.is_dropped:
             return
         again = None if retry.messages is None else set(map(id, retry.messages))
+        if again is not None and not again <= set(map(id, chunk.messages[start:stop])):
+            _log.warning(
+                "the listener names messages that it was not given, or copies; all of its batch is tried again"
+            )
+            again = None
         unfinished: list[int] = []
         for index in range(start, stop):
             if again is None or id(chunk.messages[index]) in again:

@@ -99,8 +99,9 @@ class Iteration:
 
     def resumed(self, process_queue: ProcessQueue) -> None:
         """The messages of this queue may be handed out again."""
+        in_line = {id(chunk) for chunk in (*self._ready, *self._behind.get(process_queue, ()))}
         for chunk in process_queue.open_chunks():
-            if not chunk.is_stepped:
+            if not chunk.is_stepped and id(chunk) not in in_line:
                 self.offer(chunk)
 
     async def close(self, timeout: float, caller: asyncio.Task[Any] | None = None) -> bool:

@@ -49,6 +49,7 @@ _TURN_S: Final = 0.005
 """How long one seat may keep the loop to itself."""
 _CANCEL_S: Final = 1.0
 _REACH_MIN: Final = 128
+_THREAD_AGAIN_S: Final = 1.0
 
 
 class Source(Protocol):
@@ -178,7 +179,7 @@ class Seat:
 
 
 _seat_here: Final[contextvars.ContextVar[Seat | None]] = contextvars.ContextVar("fusee_seat_here", default=None)
-"""In a thread of a listener, and in whatever that has begun: its seat."""
+"""Where a listener is called, and in whatever it has begun: its seat."""
 
 
 class Tally:
@@ -246,7 +247,7 @@ class LoopRunner:
         for waiter in self._idle:
             if not waiter.done():
                 waiter.set_result(None)
-        tasks = [task for task in self._tasks if task is not caller]
+        tasks = [task for task, seat in self._tasks.items() if task is not caller and seat is not _seat_here.get()]
         if await ended(tasks, timeout, self._session.timers):
             return True
         for task in tasks:
@@ -264,6 +265,7 @@ class LoopRunner:
             self.wake()
 
     async def _work(self, seat: Seat) -> None:
+        _seat_here.set(seat)
         source, listener, loop = self._source, self._listener, self._loop
         take, done, function, takes_batches = source.take, source.done, listener.function, listener.takes_batches
         monotonic, watched = self._session.clock.monotonic, bool(listener.hooks)
@@ -356,12 +358,14 @@ class ThreadRunner:
     def wake(self) -> None:
         """There is work."""
         watched = bool(self._listener.hooks)
-        while self._outstanding < self._reach and not self._is_closing:
+        while self._outstanding < self._reach and self._source.has_work and not self._is_closing:
+            if len(self._seats) <= self._outstanding and len(self._seats) < self._seats_max:
+                self._start_thread()
+            if not self._seats:
+                return
             work = self._source.take()
             if work is None:
                 return
-            if self._outstanding >= len(self._seats) and len(self._seats) < self._seats_max:
-                self._start_thread()
             self._outstanding += 1
             work[0].process_queue.last_consumed_at = self._session.clock.monotonic()
             self._inbox.put((work, self._listener.before(work) if watched else None))
@@ -389,15 +393,23 @@ class ThreadRunner:
         return self._outstanding <= self._own
 
     def _start_thread(self) -> None:
+        """Start another thread; without a first one it is tried again in a while."""
         seat = Seat()
-        self._seats.append(seat)
         # Daemons: a program that ends is not held up by a listener that does not.
-        threading.Thread(
+        thread = threading.Thread(
             target=contextvars.copy_context().run,
             args=(self._serve, seat),
-            name=f"fusee-listener-{len(self._seats)}",
+            name=f"fusee-listener-{len(self._seats) + 1}",
             daemon=True,
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self._seats:
+                _log.warning("no thread can be started for the listener, which waits: %s", error)
+                self._session.timers.call_later(_THREAD_AGAIN_S, self.wake)
+        else:
+            self._seats.append(seat)
 
     def _serve(self, seat: Seat) -> None:
         """In a thread: call the listener as long as there is work."""
