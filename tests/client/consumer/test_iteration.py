@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -429,3 +430,124 @@ def test_pause_and_resume_when_repeated_without_a_loop_keeps_each_chunk_once(ord
         assert [await walk.step(on) for _ in range(69)] == [str(number) for number in range(1, 70)]
 
     stage(scene)
+
+
+def test_pause_and_resume_when_ordered_keep_the_order_of_chunks() -> None:
+    """The first chunk may have left the line while it was held back, and those behind it not."""
+
+    async def scene(on: Stage) -> None:
+        await on.send(*"abc")  # one chunk, as they are there before the first pull
+        consumer = await on.consumer(ordered=True)
+        walk = Walk(consumer)
+        assert await walk.step(on) == "a"
+        await on.send(*"def")
+        await on.world.settle()
+        consumer.pause()
+        del walk
+        walk = Walk(consumer)  # takes the message of the loop that was left for done, and finds the rest held back
+        consumer.resume()
+        assert "".join([await walk.step(on) for _ in range(5)]) == "bcdef"
+
+    stage(scene)
+
+
+class Looper:
+    """A loop of either kind that the test steps, leaves waiting, cancels, or whose last step it undoes."""
+
+    def __init__(self, consumer: Consumer, chance: random.Random) -> None:
+        self.loop: Any = consumer.batches(chance.choice([1, 2, 5, 32])) if chance.random() < 0.5 else aiter(consumer)
+        self.current: list[ReceivedMessage] = []
+        self.step: asyncio.Future[Any] | None = None
+
+    def begin_step(self, done: set[tuple[int, int]]) -> None:
+        if self.step is None:
+            done.update(map(_place, self.current))
+            self.current = []
+            self.step = asyncio.ensure_future(anext(self.loop))
+
+    def collect(self, seen: list[tuple[int, int]]) -> None:
+        if self.step is not None and self.step.done():
+            given = self.step.result()
+            self.step = None
+            self.current = given if isinstance(given, list) else [given]
+            seen += map(_place, self.current)
+
+    def undo(self) -> None:
+        """What the last step gave never arrived."""
+        if self.step is not None and self.step.done():
+            self.loop.take_back(self.step.result())
+            self.step = None
+
+    async def cancel(self, on: Stage) -> None:
+        if self.step is not None and not self.step.done():
+            self.step.cancel()
+            await on.world.settle()
+            if self.step.cancelled():
+                self.step = None
+
+
+def _place(message: ReceivedMessage) -> tuple[int, int]:
+    return message.queue_id, message.queue_offset
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("seed", [3, 14, 23, 31])
+def test_whatever_loops_do_each_message_is_given_once_and_only_what_is_done_is_committed(
+    seed: int, ordered: bool
+) -> None:
+    async def scene(on: Stage) -> None:
+        chance = random.Random(seed)
+        consumer = await on.consumer(ordered=ordered)
+        done: set[tuple[int, int]] = set()
+        seen: list[tuple[int, int]] = []
+        loops = [Looper(consumer, chance)]
+        sent = 0
+        for _ in range(120):
+            for _ in range(chance.randrange(8)):
+                await on.send(str(sent), to=queue(chance.randrange(2)))
+                sent += 1
+            match chance.choices(
+                ["begin", "pause", "pause one", "resume", "undo", "cancel", ""], [3, 1, 1, 3, 2, 2, 9]
+            )[0]:
+                case "begin" if len(loops) < 4:
+                    loops.append(Looper(consumer, chance))
+                case "pause":
+                    consumer.pause()
+                case "pause one":
+                    consumer.pause(queue(chance.randrange(2)))
+                case "resume":
+                    consumer.resume()
+                case "undo":
+                    chance.choice(loops).undo()
+                case "cancel":
+                    await chance.choice(loops).cancel(on)
+            for each in loops:
+                each.collect(seen)
+                if chance.random() < 0.7:
+                    each.begin_step(done)
+            await on.world.advance(chance.choice([0.0, 0.0, 0.1, 6.0]))
+            _check_done(on, consumer, done)
+        consumer.resume()
+        while len(done) < sent:
+            for each in loops:
+                each.collect(seen)
+                each.begin_step(done)
+            await on.world.settle()
+        await on.world.advance(6)
+        _check_done(on, consumer, done)
+        assert on.committed(queue(0)) + on.committed(queue(1)) == sent
+        assert len(seen) == len(set(seen))
+        if ordered:
+            assert all(
+                found == sorted(found) for found in ([at for q, at in seen if q == queue_id] for queue_id in (0, 1))
+            )
+        for each in loops:
+            await each.cancel(on)
+
+    stage(scene, queues=2)
+
+
+def _check_done(on: Stage, consumer: Consumer, done: set[tuple[int, int]]) -> None:
+    for queue_id in (0, 1):
+        reached = max(on.committed(queue(queue_id)), consumer.position(queue(queue_id)))
+        assert done >= {(queue_id, at) for at in range(reached)}

@@ -41,12 +41,14 @@ _TURN_S: Final = 0.005
 class Hand:
     """What one loop has: messages of which the last step may be under way."""
 
-    __slots__ = ("chunk", "context", "loop", "since", "task", "works")
+    __slots__ = ("chunk", "context", "has_arrived", "loop", "since", "task", "works")
 
     def __init__(self, loop: MessageLoop | BatchLoop) -> None:
         self.loop = weakref.ref(loop)
         self.chunk: Chunk | None = None
         self.works: Sequence[Work] = ()
+        self.has_arrived = True
+        """Whether the application was given what the last step was about."""
         self.context: ConsumeContext | None = None
         self.since = 0.0
         self.task: asyncio.Task[Any] | None = None
@@ -99,9 +101,11 @@ class Iteration:
 
     def resumed(self, process_queue: ProcessQueue) -> None:
         """The messages of this queue may be handed out again."""
-        in_line = {id(chunk) for chunk in (*self._ready, *self._behind.get(process_queue, ()))}
+        # All of them anew, in their order: the first may have left the line while they were held back.
+        self._ready = deque(chunk for chunk in self._ready if chunk.process_queue is not process_queue)
+        self._behind.pop(process_queue, None)
         for chunk in process_queue.open_chunks():
-            if not chunk.is_stepped and id(chunk) not in in_line:
+            if not chunk.is_stepped:
                 self.offer(chunk)
 
     async def close(self, timeout: float, caller: asyncio.Task[Any] | None = None) -> bool:
@@ -143,6 +147,9 @@ class Iteration:
         """The last step of each loop is not done: the messages it was about."""
         unfinished: list[tuple[Chunk, int]] = []
         for hand in self._hands:
+            if not hand.has_arrived:
+                self.take_back(hand)
+                continue
             if hand.context is not None:
                 self._watch.after(hand.context, RetryLater("the loop was left"), self._monotonic() - hand.since)
                 hand.context = None
@@ -184,6 +191,9 @@ class Iteration:
 
     def finish(self, hand: Hand) -> None:
         """All that this loop was handed is done; the rest of its chunk goes to others."""
+        if not hand.has_arrived:
+            self.take_back(hand)
+            return
         if hand.context is not None:
             self._watch.after(hand.context, None, self._monotonic() - hand.since)
             hand.context = None
@@ -205,13 +215,13 @@ class Iteration:
             _release(self._idle)
 
     def take_back(self, hand: Hand) -> None:
-        """The last step of this loop did not reach the application: what it was about is handed out again."""
+        """What this loop was given last did not arrive: it is handed out again, to whoever is next."""
         if hand.context is not None:
             self._watch.after(hand.context, RetryLater("it did not arrive"), self._monotonic() - hand.since)
             hand.context = None
         if hand.chunk is not None:
             hand.chunk.give_back(hand.chunk.taken - 1)
-        works, hand.works = hand.works, ()
+        works, hand.works, hand.has_arrived = hand.works, (), True
         self.finish(hand)
         for chunk, start, stop in reversed(works):
             if chunk.taken == stop:  # else another loop has gone on in it, and this comes again when the queue does
@@ -351,9 +361,10 @@ class MessageLoop:
 class BatchLoop:
     """One loop over batches: messages that are there, up to a number, of any queues."""
 
-    __slots__ = ("__weakref__", "_hand", "_iteration", "_most")
+    __slots__ = ("__weakref__", "_again", "_hand", "_iteration", "_most")
 
     def __init__(self, iteration: Iteration, most: int) -> None:
+        self._again: list[ReceivedMessage] = []
         self._iteration = iteration
         self._most = most
         self._hand = Hand(self)
@@ -363,11 +374,16 @@ class BatchLoop:
         return self
 
     def take_back(self, batch: list[ReceivedMessage]) -> None:
-        """Undo the last step: its batch did not reach the application."""
-        self._iteration.take_back(self._hand)
+        """Undo the last step: its batch did not reach the application. The next one gives it again."""
+        self._again = batch
+        self._hand.has_arrived = False
 
     async def __anext__(self) -> list[ReceivedMessage]:
         iteration, hand = self._iteration, self._hand
+        if not hand.has_arrived:
+            hand.has_arrived = True
+            again, self._again = self._again, []
+            return again
         iteration.finish(hand)
         chunk: Chunk | None = await iteration.next_chunk(hand)
         batch: list[ReceivedMessage] = []
