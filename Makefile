@@ -16,13 +16,14 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@$(BIN)/python -c 'from fusee.pipeline.java import find_java; find_java()' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[jdk]'
 	@touch $@
 
 demo: $(STAMP) ## see it work: five minutes of Fusee in a few seconds
 	@$(BIN)/python examples/demo.py
 
 test: $(STAMP) ## the whole suite except interoperation with other runtimes
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not interop"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop"
 
 test-long: $(STAMP) ## the long forms: every crash point, 50 rounds of kill -9 on a store and 20 on a broker, more random histories, 80 long churns, 1,000 simulated clusters, 100 faults on real ones
 	@FUSEE_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/store/crash tests/store/kill tests/broker/kill tests/store/test_store_state_machine.py tests/simulation tests/faults

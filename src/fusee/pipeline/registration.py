@@ -1,0 +1,20 @@
+"""How a Spark session learns the formats `fusee` and `rocketmq`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats `fusee` and `rocketmq` known to this session; a second call changes nothing.
+
+    Spark finds `fusee` by itself where this package is installed beside it (through `pyspark_fusee`); the call is
+    needed for the alias, and where the driver alone has the package.
+    """
+    from fusee.pipeline.source import FuseeSource, RocketMQSource
+
+    spark.dataSource.register(FuseeSource)
+    spark.dataSource.register(RocketMQSource)
