@@ -8,6 +8,7 @@ FuseeError
 │   └── PayloadError            a body cannot be turned into the type asked for, or back
 ├── ClientStateError            a client is used before it was started, or after it was closed
 ├── SendFailedError             every try to send failed; carries each try's error
+├── DataLossError               messages that were to be read are no longer there
 ├── ProtocolError               bytes from the peer are not the protocol; the connection is of no more use
 │   └── FrameTooLargeError      a frame or header over its limit
 ├── StoreError                  the store or a file of it cannot do what was asked; names the file
@@ -89,6 +90,10 @@ class SendFailedError(FuseeError):
             self.retryable = last.retryable
             self.code = last.code
             self.address = last.address
+
+
+class DataLossError(FuseeError):
+    """Messages that were to be read have expired or were lost; reading on would leave them out without a word."""
 
 
 class StoreError(FuseeError):

@@ -1,0 +1,338 @@
+"""Stored records to the batches that Spark takes: exactly its Arrow types, and only the columns that are wanted.
+
+Theory of operation
+-------------------
+`store.columns` turns a buffer of records into columns; here these become the columns of the table (`pipeline.schema`).
+Most are the same arrays under another name. Times are multiplied from milliseconds to microseconds, the name of the
+broker group repeats one text, and what is a property (keys, delay, transaction) is looked up in the map of properties
+for all rows at once. The message id is the unique id of the producer where there is one, else the id that says where
+the record lies.
+
+Spark takes batches of about a mebibyte best: `RecordBatches` gathers small answers and cuts large ones, by bytes.
+
+A record may hold an inner batch (a topic whose queues are of the batch kind): its messages become rows of their own.
+Brokers filter by hashes of tags, so rows whose tag only has the same hash are left out here.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fusee.errors import MessageError, RecordError
+from fusee.message import properties as names
+from fusee.message.batch import unwrap_message
+from fusee.message.flags import SysFlag, is_inner_batch
+from fusee.message.record import decode_record, encode_record
+from fusee.message.record_layout import record_bounds
+from fusee.pipeline.schema import arrow_schema
+from fusee.store.columns import decode_columns
+from fusee.store.record_scan import HEAD, check_stop, find_records, windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from fusee.message.record_layout import Buffer
+
+BATCH_SIZE: Final = 1 << 20
+DECOMPRESSED_SIZE_MAX: Final = 64 * 1024 * 1024
+"""What a compressed body may become, as for consumers."""
+_INNER_BATCH: Final = SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH
+_LOG_APPEND_TIME: Final = 1  # Kafka's timestampType
+
+
+class RecordBatches:
+    """Makes batches of one broker group's records, as they come."""
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        *,
+        broker_name: str,
+        batch_size: int = BATCH_SIZE,
+        tags: Collection[str] = (),
+    ) -> None:
+        """`tags` are those that are wanted, by name; none means that all are."""
+        self._table = _Table(columns, broker_name, tags)
+        self._batch_size = max(batch_size, 1)
+        self._waiting: list[Buffer] = []
+        self._waiting_size = 0
+
+    def add(self, records: Buffer) -> Iterator[pa.RecordBatch]:
+        """The batches that are full with these records. Raises RecordError for what is no record."""
+        size = len(records)
+        if self._waiting_size + size > self._batch_size:
+            yield from self.flush()
+        if size <= self._batch_size:
+            if size:
+                self._waiting.append(records)
+                self._waiting_size += size
+            return
+        position = 0
+        while position < size:
+            found, stop = find_records(records, position, size_max=self._batch_size)
+            if len(found):
+                yield self._table.batch(records, found)
+            if stop < min(position + self._batch_size, size):
+                check_stop(records, stop)
+            position = stop
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """The batch of what is left."""
+        waiting, self._waiting, self._waiting_size = self._waiting, [], 0
+        if waiting:
+            data = waiting[0] if len(waiting) == 1 else b"".join(waiting)
+            found, stop = find_records(data)
+            check_stop(data, stop)
+            yield self._table.batch(data, found)
+
+
+def record_batches(
+    buffers: Iterable[Buffer],
+    columns: Sequence[str],
+    *,
+    broker_name: str,
+    batch_size: int = BATCH_SIZE,
+    tags: Collection[str] = (),
+) -> Iterator[pa.RecordBatch]:
+    """The records of all these buffers in batches of about this many bytes; each buffer has whole records."""
+    batches = RecordBatches(columns, broker_name=broker_name, batch_size=batch_size, tags=tags)
+    for buffer in buffers:
+        yield from batches.add(buffer)
+    yield from batches.flush()
+
+
+def cut_records(records: Buffer, start_offset: int, end_offset: int) -> Buffer:
+    """Those records of a queue whose offsets are in this range, of records in the order of the queue.
+
+    Inner batches that reach into the range are unwrapped, so that no message outside of it stays.
+    """
+    records = unwrapped(records)
+    found, stop = find_records(records)
+    check_stop(records, stop)
+    if not len(found):
+        return b""
+    view = np.frombuffer(records, np.uint8)
+    queue_offsets = windows(view, ">i8")[found + HEAD.fields["queue_offset"][1]]  # type: ignore[index]
+    borders = np.append(found, stop)
+    first, last = np.searchsorted(queue_offsets, (start_offset, end_offset))
+    return memoryview(records)[borders[first] : borders[last]]
+
+
+def unwrapped(records: Buffer) -> Buffer:
+    """The records with each inner batch replaced by its messages; the same object when there is none."""
+    found, _ = find_records(records)
+    if not len(found):
+        return records
+    view = np.frombuffer(records, np.uint8)
+    sys_flags = windows(view, ">i4")[found + HEAD.fields["sys_flag"][1]]  # type: ignore[index]
+    if not (sys_flags & _INNER_BATCH == _INNER_BATCH).any():
+        return records
+    parts: list[Buffer] = []
+    for position, sys_flag in zip(found.tolist(), sys_flags.tolist(), strict=True):
+        *_, end = record_bounds(records, position, len(records))
+        if is_inner_batch(sys_flag):
+            try:
+                messages = unwrap_message(decode_record(records, position, end), size_max=DECOMPRESSED_SIZE_MAX)
+            except MessageError as error:
+                raise RecordError(f"record at {position}: {error}") from error
+            parts.extend(map(encode_record, messages))
+        else:
+            parts.append(memoryview(records)[position:end])
+    return b"".join(parts)
+
+
+class _Table:
+    """The columns of the table, made of columns of records."""
+
+    def __init__(self, columns: Sequence[str], broker_name: str, tags: Collection[str]) -> None:
+        self._schema = arrow_schema(columns)
+        self._columns = tuple(columns)
+        self._broker_name = broker_name.encode()
+        self._tags = pa.array(sorted(tags), pa.string()) if tags else None
+        needs = {need for name in columns for need in _COLUMNS[name][0]}
+        if self._tags is not None:
+            needs.add("tag")
+        # even a table of no record's column has rows, which something must count
+        self._needs = tuple(sorted(needs or {"queue_id"}))
+
+    def batch(self, data: Buffer, positions: NDArray[np.int64]) -> pa.RecordBatch:
+        plain = unwrapped(data)
+        decoded = decode_columns(
+            plain,
+            columns=self._needs,
+            positions=positions if plain is data else None,
+            decompress=True,
+            body_size_max=DECOMPRESSED_SIZE_MAX,
+        )
+        if self._tags is not None:
+            is_wanted = pc.is_in(decoded.column(decoded.schema.get_field_index("tag")), value_set=self._tags)
+            if not pc.all(is_wanted).as_py():
+                decoded = decoded.filter(is_wanted)
+        rows = _Rows(decoded, self._broker_name)
+        return pa.RecordBatch.from_arrays([_COLUMNS[name][1](rows) for name in self._columns], schema=self._schema)
+
+
+class _Rows:
+    """The rows of one batch: decoded columns, and properties by name."""
+
+    def __init__(self, decoded: Any, broker_name: bytes) -> None:
+        self._decoded = decoded
+        self._broker_name = broker_name
+        self.count: int = decoded.num_rows
+        self._name_codes: NDArray[Any] | None = None
+        self._code_of: dict[str, int] = {}
+
+    def column(self, name: str) -> Any:
+        return self._decoded.column(self._decoded.schema.get_field_index(name))
+
+    def time(self, name: str) -> Any:
+        values = _numbers(self.column(name).view(pa.int64()))
+        return _fixed(_TIME, values * 1000)
+
+    def broker_name(self) -> Any:
+        size = len(self._broker_name)
+        ends = np.arange(0, (self.count + 1) * size, size, dtype=np.int32) if size else np.zeros(self.count + 1, "i4")
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(self._broker_name * self.count)]
+        return pa.Array.from_buffers(pa.string(), self.count, buffers)
+
+    def constant(self, value: int) -> Any:
+        return _fixed(pa.int32(), np.full(self.count, value, np.int32))
+
+    def message_id(self) -> Any:
+        unique_ids = self.column("unique_id")
+        if not unique_ids.null_count:
+            return unique_ids
+        ids = unique_ids.to_pylist()
+        hosts, log_offsets = self.column("store_host"), self.column("log_offset")
+        for row, known in enumerate(ids):
+            if known is None:
+                ids[row] = _offset_id(hosts[row].as_py(), log_offsets[row].as_py())
+        return pa.array(ids, pa.string())
+
+    def property(self, name: str) -> Any:
+        """The values of one property, null where a row has none."""
+        maps = self.column("properties")
+        if self._name_codes is None:
+            encoded = maps.keys.dictionary_encode()
+            self._name_codes = np.asarray(encoded.indices)
+            self._code_of = {known: code for code, known in enumerate(encoded.dictionary.to_pylist())}
+        code = self._code_of.get(name)
+        if code is None:
+            return pa.nulls(self.count, pa.string())
+        offsets = np.asarray(maps.offsets)
+        entries = np.flatnonzero(self._name_codes == code)
+        if len(entries) == self.count:
+            return maps.items.take(pa.array(entries))
+        rows = np.searchsorted(offsets - offsets[0], entries, side="right") - 1
+        chosen = np.zeros(self.count, np.int64)
+        absent = np.ones(self.count, bool)
+        chosen[rows] = entries
+        absent[rows] = False
+        return maps.items.take(pa.array(chosen, mask=absent))
+
+    def number(self, name: str, kind: Any) -> Any:
+        """The values of a property that is a number; null also where it is none."""
+        texts = self.property(name)
+        if texts.null_count == self.count:
+            return pa.nulls(self.count, kind)
+        try:
+            return texts.cast(kind)
+        except pa.ArrowInvalid:
+            return pa.array(list(map(_int_or_none, texts.to_pylist())), pa.int64()).cast(kind, safe=False)
+
+    def transaction_id(self) -> Any:
+        given = self.property(names.TRANSACTION_ID)
+        in_transaction = _numbers(self.column("sys_flag")) & SysFlag.TRANSACTION_MASK != 0
+        if not in_transaction.any():
+            return given
+        unique_ids = self.property(names.UNIQ_KEY)
+        return pc.coalesce(given, pc.if_else(pa.array(in_transaction), unique_ids, pa.scalar(None, pa.string())))
+
+    def deliver_at(self) -> Any:
+        asked = self.number(names.TIMER_DELIVER_MS, pa.int64())
+        due = self.number(names.TIMER_OUT_MS, pa.int64())
+        times = pc.coalesce(asked, due)
+        return pc.multiply(times, 1000).cast(_TIME)
+
+    def headers(self) -> Any:
+        maps = self.column("properties")
+        entries = pa.StructArray.from_arrays([maps.keys, maps.items.cast(pa.binary())], names=["key", "value"])
+        return pa.ListArray.from_arrays(maps.offsets, entries)
+
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
+
+def _numbers(column: Any) -> NDArray[Any]:
+    return np.asarray(column)
+
+
+def _fixed(kind: Any, values: NDArray[Any]) -> Any:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _int_or_none(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def _offset_id(store_host: str, log_offset: int) -> str:
+    """The id of a record's place, also of a record with numbers that no broker writes."""
+    return f"{_host_digits(store_host)}{log_offset & 0xFFFFFFFFFFFFFFFF:016X}"
+
+
+@lru_cache(maxsize=256)
+def _host_digits(store_host: str) -> str:
+    ip, _, port = store_host.rpartition(":")
+    return f"{ip_address(ip.strip('[]')).packed.hex().upper()}{int(port):08X}"
+
+
+def _same(name: str) -> tuple[tuple[str, ...], Callable[[_Rows], Any]]:
+    return (name,), lambda rows: rows.column(name)
+
+
+def _time(name: str) -> tuple[tuple[str, ...], Callable[[_Rows], Any]]:
+    return (name,), lambda rows: rows.time(name)
+
+
+_COLUMNS: Final[dict[str, tuple[tuple[str, ...], Callable[[_Rows], Any]]]] = {
+    "topic": _same("topic"),
+    "brokerName": ((), _Rows.broker_name),
+    "queueId": _same("queue_id"),
+    "queueOffset": _same("queue_offset"),
+    "logOffset": _same("log_offset"),
+    "keys": (("properties",), lambda rows: rows.property(names.KEYS)),
+    "tags": _same("tag"),
+    "body": _same("body"),
+    "properties": _same("properties"),
+    "bornTimestamp": _time("born_timestamp"),
+    "storeTimestamp": _time("store_timestamp"),
+    "bornHost": _same("born_host"),
+    "storeHost": _same("store_host"),
+    "reconsumeTimes": _same("reconsume_times"),
+    "sysFlag": _same("sys_flag"),
+    "flag": _same("flag"),
+    "msgId": (("unique_id", "store_host", "log_offset"), _Rows.message_id),
+    "preparedTransactionOffset": _same("prepared_transaction_offset"),
+    "transactionId": (("properties", "sys_flag"), _Rows.transaction_id),
+    "delayLevel": (("properties",), lambda rows: rows.number(names.DELAY, pa.int32())),
+    "deliverAt": (("properties",), _Rows.deliver_at),
+    "key": (("properties",), lambda rows: rows.property(names.KEYS).cast(pa.binary())),
+    "value": _same("body"),
+    "partition": _same("queue_id"),
+    "offset": _same("queue_offset"),
+    "timestamp": _time("store_timestamp"),
+    "timestampType": ((), lambda rows: rows.constant(_LOG_APPEND_TIME)),
+    "headers": (("properties",), _Rows.headers),
+}
+"""Of each column: which columns of the records it needs, and how it is made of them."""
