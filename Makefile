@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format interop interop-quick bench bench-quick soak soak-quick limits docs clean
+.PHONY: help demo test test-long check format interop interop-quick bench bench-quick bench-spark soak soak-quick limits docs clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ bench: $(STAMP) ## every benchmark, beside its peers in the same run
 
 bench-quick: $(STAMP) ## the same with short runs: shape, not numbers
 	@$(BIN)/python -m benchmarks --quick
+
+bench-spark: $(STAMP) ## the pipeline beside Spark's Kafka source and sink (needs Java and Maven)
+	@$(BIN)/python -m benchmarks --only spark
 
 soak: $(STAMP) ## 30 minutes of the clients at full rate with churn: nothing is lost and nothing grows
 	@$(BIN)/python -m scripts.soak --minutes 30

@@ -84,6 +84,7 @@ class RunningBroker:
         """`python_options` stand before `-m fusee`, for a profiler around our broker."""
         self.name = contender.name
         self.port = _free_broker_port()
+        self.store_folder = Path()
         self.start_s = 0.0
         """From the start of the process until a client that asks the name server has a message acknowledged."""
         self._contender = contender
@@ -113,7 +114,8 @@ class RunningBroker:
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             name_server = self._name_server = stack.enter_context(_name_server(folder, self._log_path("namesrv")))
             settings = folder / "broker.properties"
-            settings.write_text(_settings(self.port, name_server.port, folder / "store", self._flush))
+            self.store_folder = folder / "store"
+            settings.write_text(_settings(self.port, name_server.port, self.store_folder, self._flush))
             server = self._process(settings)
             begin = time.perf_counter()
             self._server = stack.enter_context(server)

@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.errors import BenchmarkError
+from benchmarks.peers import maven
 from benchmarks.server_process import ServerProcess, free_port
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from benchmarks.plan import Plan
 
 VERSION: Final = "5.5.0"
 HEAP: Final = "1g"
-FETCH_LIMIT_S: Final = 900.0
 
 BROKER_START_LIMIT_S: Final = 90.0
 BROKER_STOP_LIMIT_S: Final = 15.0
 PROGRAM_HEAP: Final = "1g"
 
 _ARTIFACTS: Final = ("namesrv", "broker", "example")
-_DEPENDENCY: Final = """\
-    <dependency>
-      <groupId>org.apache.rocketmq</groupId>
-      <artifactId>rocketmq-{artifact}</artifactId>
-      <version>{version}</version>
-    </dependency>
-"""
-_POM: Final = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>fusee</groupId>
-  <artifactId>benchmark-peer</artifactId>
-  <version>1</version>
-  <dependencies>
-{dependencies}  </dependencies>
-</project>
-"""
 
 # What its start script opens to its own code on Java 17.
 _OPENED: Final = (
@@ -60,7 +39,7 @@ def name_server(plan: Plan, *, cores: frozenset[int] | None) -> ServerProcess:
     G1, as its own start script has it, and native epoll. The parallel collector and NIO were tried beside
     these, warm and interleaved, and stayed within the spread of the runs.
     """
-    java, jars = _java(), _jars()
+    java, jars = maven.java(), _jars()
     home = plan.results / "rocketmq"
     (home / "conf").mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -88,7 +67,7 @@ def broker(settings: Path, *, port: int, heap: str, cores: frozenset[int] | None
     G1 as its own start script sets it. Without that script's AlwaysPreTouch, which would make it slower to
     start and the whole heap resident at once.
     """
-    java, jars = _java(), _jars()
+    java, jars = maven.java(), _jars()
     home = settings.parent / "home"
     (home / "conf").mkdir(parents=True, exist_ok=True)
     with settings.open("a") as file:
@@ -121,45 +100,12 @@ def broker(settings: Path, *, port: int, heap: str, cores: frozenset[int] | None
 def program(name: str, *arguments: str, home: Path) -> list[str]:
     """The command of one of its benchmark programs: Producer, BatchProducer, Consumer."""
     return [
-        *(_java(), f"-Xmx{PROGRAM_HEAP}", *_OPENED, f"-Duser.home={home}", "-cp", f"{_jars()}/*"),
+        *(maven.java(), f"-Xmx{PROGRAM_HEAP}", *_OPENED, f"-Duser.home={home}", "-cp", f"{_jars()}/*"),
         *(f"org.apache.rocketmq.example.benchmark.{name}", *arguments),
     ]
 
 
-def _java() -> str:
-    java = shutil.which("java")
-    if java is None:
-        raise BenchmarkError("no java on the PATH; install a JDK of 11 or newer to measure beside Apache RocketMQ")
-    return java
-
-
 def _jars() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusee-bench" / f"rocketmq-{VERSION}"
-    jars = cache / "lib"
-    pom = _POM.format(
-        dependencies="".join(_DEPENDENCY.format(artifact=artifact, version=VERSION) for artifact in _ARTIFACTS)
+    return maven.jars(
+        f"rocketmq-{VERSION}", [f"org.apache.rocketmq:rocketmq-{artifact}:{VERSION}" for artifact in _ARTIFACTS]
     )
-    complete = cache / f"complete-{hashlib.sha256(pom.encode()).hexdigest()[:12]}"
-    if complete.exists():
-        return jars
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise BenchmarkError("no mvn on the PATH; install Maven to fetch Apache RocketMQ as a peer")
-    cache.mkdir(parents=True, exist_ok=True)
-    (cache / "pom.xml").write_text(pom)
-    try:
-        subprocess.run(
-            [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"],
-            cwd=cache,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=FETCH_LIMIT_S,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        detail = getattr(error, "stdout", None) or str(error)
-        raise BenchmarkError(
-            f"Maven could not fetch Apache RocketMQ {VERSION}: {str(detail).strip()[-500:]}"
-        ) from error
-    complete.touch()
-    return jars

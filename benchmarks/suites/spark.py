@@ -1,0 +1,474 @@
+"""The pipeline on Spark beside Kafka's own source and sink, Parquet, and a Python source that has its batches ready.
+
+Two sessions are up, ours and Kafka's (`peers.kafka` says why its Spark is a release older), and one works at a time.
+Both brokers, both sessions and what they start share every core. CPU time per row is that of everybody who took part:
+Spark's virtual machine, its Python workers, the broker.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from benchmarks.broker_frames import BODY_BYTES, batch_frames, queue_depths
+from benchmarks.brokers import Contender, RunningBroker, need_space, say
+from benchmarks.errors import BenchmarkError
+from benchmarks.frames import write_frame_file
+from benchmarks.interleaving import interleaved
+from benchmarks.loadgen import load_generator
+from benchmarks.machine import cores
+from benchmarks.peers.kafka import Kafka, connector_jars
+from benchmarks.peers.kafka import python as kafka_python
+from benchmarks.results import OURS, Findings, Row, Target, figure, judged
+from benchmarks.spark.host import Session, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.plan import Plan
+
+TITLE: Final = "The pipeline on Spark"
+COMMAND: Final = "python -m benchmarks --only spark"
+PLACEMENT: Final = "nothing pinned: Spark, its workers and the broker share every core"
+
+KAFKA: Final = "kafka"
+PARQUET: Final = "parquet"
+READY: Final = "ready batches"
+TOPIC: Final = "SparkRead"
+FILL_TOPIC: Final = "SparkWrite"
+LIVE_TOPIC: Final = "SparkLive"
+QUEUES: Final = 4
+FILL_LIMIT_S: Final = 180.0
+AGE_POINTS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Sizes and durations of one run of this benchmark."""
+
+    rounds: int
+    rows: int
+    written_rows: int
+    settle_s: float
+    record_s: float
+    per_second: int
+    space_gb: float
+
+
+FULL_PACE: Final = Pace(3, 2_000_000, 500_000, 8.0, 24.0, 10_000, 25.0)
+QUICK_PACE: Final = Pace(1, 200_000, 100_000, 5.0, 6.0, 10_000, 6.0)
+
+
+class Spent(NamedTuple):
+    """One run: rows in a second, and CPU microseconds of everybody per row."""
+
+    per_second: float
+    cpu_us: float
+
+
+class Ages(NamedTuple):
+    """One run of micro-batches: how long they took, and how old rows were when their batch was done."""
+
+    duration_ms: float
+    age_ms: float
+    age_p99_ms: float
+    cpu_us: float
+
+
+def run(plan: Plan) -> Findings:
+    """Ours always; Kafka when its broker and its Spark can be had."""
+    pace = QUICK_PACE if plan.quick else FULL_PACE
+    need_space(plan, pace.space_gb)
+    notes: list[str] = []
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="spark-", dir=plan.build))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        ours = stack.enter_context(_Ours(plan, pace, folder))
+        theirs: _Kafka | None = None
+        try:
+            theirs = stack.enter_context(_Kafka(plan, pace, folder))
+        except BenchmarkError as error:
+            notes.append(f"kafka took no part: {error}")
+        rows = [*_throughput(pace, ours, theirs), *_live(pace, ours, theirs)]
+        notes += [
+            f"fusee on Spark {ours.session.version}"
+            + (f", kafka on Spark {theirs.session.version}" if theirs is not None else ""),
+            f"{pace.rows:,} messages of 1 KiB in {QUEUES} queues; {pace.written_rows:,} are written",
+            "CPU time per row, in brackets, is that of Spark, its Python workers and the broker together",
+        ]
+    return Findings(rows, notes, PLACEMENT)
+
+
+class _Side:
+    """A broker, and a session that reads and writes it."""
+
+    def __init__(self, plan: Plan, pace: Pace, folder: Path) -> None:
+        self.plan = plan
+        self.pace = pace
+        self.folder = folder
+        self.stack = ExitStack()
+        self.session: Session
+        self.broker_pid = 0
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+
+    def timed(self, rows: int, **task: Any) -> Spent:
+        """One task with this many rows; it is an error when it moved another number."""
+        usage = Usage([self.session.pid, self.broker_pid])
+        answer = self.session.do(**task)
+        cpu, _ = usage.spent()
+        if answer.get("rows", rows) != rows:
+            raise BenchmarkError(f"{task}: {answer['rows']} rows came instead of {rows}")
+        return Spent(rows / answer["seconds"], cpu * 1e6 / rows)
+
+    def parquet(self, rows: int, **task: Any) -> Spent:
+        """A task whose sink is a new folder, which is gone afterwards."""
+        target = tempfile.mkdtemp(prefix="parquet-", dir=self.folder)
+        try:
+            return self.timed(
+                rows,
+                sink="parquet",
+                mode="overwrite",
+                sink_options={"path": target, "compression": "uncompressed", "parquet.enable.dictionary": "false"},
+                **task,
+            )
+        finally:
+            shutil.rmtree(target, ignore_errors=True)
+
+    def ready(self, rows: int, **task: Any) -> Spent:
+        options = {"rows": str(rows), "parts": "2", "size": str(BODY_BYTES), "topic": task.pop("topic", "ready")}
+        return self.timed(rows, task="batch", source="ready", options=options, **task)
+
+    def producer(self, seconds: int) -> list[str]:
+        raise NotImplementedError
+
+    @property
+    def live_source(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def live(self, sink: str) -> Ages:
+        """Micro-batches while a producer keeps its rate."""
+        pace = self.pace
+        seconds = int(pace.settle_s + pace.record_s + 30)
+        log = self.plan.logs / f"paced-{type(self).__name__}.log"
+        with log.open("wb") as printed:
+            child = subprocess.Popen(self.producer(seconds), stdout=printed, stderr=subprocess.STDOUT)
+        try:
+            time.sleep(2.0)
+            if child.poll() is not None:
+                raise BenchmarkError(f"the producer ended: {log.read_text()[-500:]}")
+            usage = Usage([self.session.pid, self.broker_pid])
+            answer = self.session.do(
+                task="live", sink=sink, settle_s=pace.settle_s, record_s=pace.record_s, **self.live_source
+            )
+            cpu, wall = usage.spent()
+        finally:
+            child.kill()
+            child.wait()
+        durations = answer["durations_ms"]
+        if not durations:
+            raise BenchmarkError("no micro-batch was reported")
+        ages = sorted(
+            (done - first - (last - first) * point / AGE_POINTS) * 1000
+            for done, _, first, last in answer["ages"]
+            for point in range(AGE_POINTS + 1)
+        )
+        return Ages(
+            median(durations),
+            median(ages) if ages else 0.0,
+            ages[int(len(ages) * 0.99)] if ages else 0.0,
+            cpu * 1e6 / (wall * pace.per_second),
+        )
+
+
+class _Ours(_Side):
+    def __enter__(self) -> _Ours:
+        with ExitStack() as stack:
+            self.broker = stack.enter_context(RunningBroker(Contender(OURS), self.plan))
+            self.broker_pid = self.broker.server.pid
+            self._fill()
+            self.session = stack.enter_context(Session(sys.executable, self.plan.logs / "spark-fusee.log"))
+            self.stack = stack.pop_all()
+        return self
+
+    @property
+    def source(self) -> dict[str, Any]:
+        return {"source": "fusee", "options": self._options(TOPIC)}
+
+    @property
+    def wide_source(self) -> dict[str, Any]:
+        """With every column of ours."""
+        options = {key: value for key, value in self._options(TOPIC).items() if key != "kafkaCompatible"}
+        return {"source": "fusee", "options": options}
+
+    @property
+    def store_source(self) -> dict[str, Any]:
+        options = {"store": str(self.broker.store_folder), "subscribe": TOPIC, "kafkaCompatible": "true"}
+        return {"source": "fusee", "options": options}
+
+    @property
+    def live_source(self) -> dict[str, Any]:
+        return {"source": "fusee", "options": {**self._options(LIVE_TOPIC), "startingOffsets": "latest"}}
+
+    def sink(self, delivery: str) -> dict[str, Any]:
+        return {
+            "sink": "fusee",
+            "sink_options": {
+                "nameServer": self.broker.name_server_address,
+                "topic": FILL_TOPIC,
+                "delivery": delivery,
+            },
+            "select": ["key as keys", "value as body"],
+        }
+
+    def producer(self, seconds: int) -> list[str]:
+        return [
+            *(sys.executable, "-m", "benchmarks.clients.fusee_paced", "-n", self.broker.name_server_address),
+            *("-t", LIVE_TOPIC, "--per-second", str(self.pace.per_second), "--seconds", str(seconds)),
+        ]
+
+    def _options(self, topic: str) -> dict[str, str]:
+        return {
+            "nameServer": self.broker.name_server_address,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            "kafkaCompatible": "true",
+        }
+
+    def _fill(self) -> None:
+        frames = self.plan.frames / "spark-backlog"
+        write_frame_file(frames, batch_frames(TOPIC, queues=QUEUES))
+        generator = load_generator(self.plan.build, cores=cores().every)
+        deadline = time.monotonic() + FILL_LIMIT_S
+        stored = 0
+        while stored < self.pace.rows:
+            if time.monotonic() > deadline:
+                raise BenchmarkError(f"the broker did not store {self.pace.rows} messages in time")
+            generator.run(
+                port=self.broker.port,
+                frames=frames,
+                connections=4,
+                outstanding=8,
+                warm_up_s=0.0,
+                record_s=0.5,
+                server_pid=self.broker_pid,
+                expected_code=0,
+            )
+            stored = self.stored()
+        self.rows = stored
+        say(f"{stored:,} messages stored by fusee")
+
+    def stored(self) -> int:
+        return sum(queue_depths(self.broker.port, TOPIC, queues=QUEUES))
+
+
+class _Kafka(_Side):
+    def __enter__(self) -> _Kafka:
+        with ExitStack() as stack:
+            self.kafka = Kafka(self.folder, self.plan.logs / "kafka.log")
+            self.kafka.format()
+            python, jars = kafka_python(), connector_jars()
+            stack.enter_context(self.kafka.server)
+            self.broker_pid = self.kafka.server.pid
+            for topic in (TOPIC, FILL_TOPIC, LIVE_TOPIC):
+                self.kafka.create_topic(topic)
+            log = self.plan.logs / "spark-kafka.log"
+            self.session = stack.enter_context(Session(str(python), log, jars=jars))
+            self.ready(self.pace.rows, topic=TOPIC, **self.sink(TOPIC))
+            say(f"{self.pace.rows:,} messages stored by kafka")
+            self.stack = stack.pop_all()
+        return self
+
+    @property
+    def source(self) -> dict[str, Any]:
+        return {"source": "kafka", "options": self._options(TOPIC)}
+
+    @property
+    def live_source(self) -> dict[str, Any]:
+        return {"source": "kafka", "options": {**self._options(LIVE_TOPIC), "startingOffsets": "latest"}}
+
+    def sink(self, topic: str) -> dict[str, Any]:
+        return {
+            "sink": "kafka",
+            "sink_options": {
+                "kafka.bootstrap.servers": self.kafka.address,
+                "topic": topic,
+                "kafka.acks": "1",
+                "kafka.linger.ms": "5",
+                "kafka.batch.size": "262144",
+            },
+            "select": ["key", "value"],
+        }
+
+    def producer(self, seconds: int) -> list[str]:
+        return self.kafka.paced_producer(LIVE_TOPIC, self.pace.per_second, seconds, BODY_BYTES)
+
+    def _options(self, topic: str) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self.kafka.address,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    name: str
+    turns: dict[str, Callable[[], Spent]]
+    ratio_min: float | None
+    cpu_ratio_min: float | None = None
+
+
+def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
+    written = pace.written_rows
+    noop = {"task": "batch", "sink": "noop", "mode": "overwrite"}
+    stream = {"task": "stream", "sink": "noop"}
+    parquet = str(ours.folder / "peer.parquet")
+    ours.session.do(
+        task="batch",
+        **ours.source,
+        sink="parquet",
+        mode="overwrite",
+        sink_options={"path": parquet, "compression": "uncompressed", "parquet.enable.dictionary": "false"},
+    )
+    parquet_source = {"source": "parquet", "options": {}, "path": parquet}
+    ready = {"sink": "noop", "mode": "overwrite"}
+
+    def kafka(turn: Callable[[_Kafka], Spent]) -> dict[str, Callable[[], Spent]]:
+        return {KAFKA: partial(turn, theirs)} if theirs is not None else {}
+
+    works = [
+        _Work(
+            "read, Kafka's columns, to noop",
+            {
+                OURS: partial(ours.timed, ours.rows, **noop, **ours.source),
+                **kafka(lambda it: it.timed(pace.rows, **noop, **it.source)),
+                PARQUET: partial(ours.timed, ours.rows, **noop, **parquet_source),
+                READY: partial(ours.ready, pace.rows, **ready),
+            },
+            1.0,
+            1.0,
+        ),
+        _Work(
+            "read, every column, to noop",
+            {
+                OURS: partial(ours.timed, ours.rows, **noop, **ours.wide_source),
+                **kafka(lambda it: it.timed(pace.rows, **noop, **it.source)),
+            },
+            None,
+        ),
+        _Work(
+            "read the store directory, to noop",
+            {
+                OURS: partial(ours.timed, ours.rows, **noop, **ours.store_source),
+                **kafka(lambda it: it.timed(pace.rows, **noop, **it.source)),
+            },
+            1.5,
+            1.0,
+        ),
+        _Work(
+            "stream, AvailableNow, to noop",
+            {
+                OURS: partial(ours.timed, ours.rows, **stream, **ours.source),
+                **kafka(lambda it: it.timed(pace.rows, **stream, **it.source)),
+            },
+            1.0,
+            1.0,
+        ),
+        _Work(
+            "read to Parquet",
+            {
+                OURS: partial(ours.parquet, ours.rows, task="batch", **ours.source),
+                **kafka(lambda it: it.parquet(pace.rows, task="batch", **it.source)),
+                READY: partial(ours.parquet, pace.rows, **_ready_task(pace.rows)),
+            },
+            1.2,
+            1.0,
+        ),
+        _Work(
+            "read the store directory to Parquet",
+            {
+                OURS: partial(ours.parquet, ours.rows, task="batch", **ours.store_source),
+                **kafka(lambda it: it.parquet(pace.rows, task="batch", **it.source)),
+            },
+            None,
+        ),
+        _Work(
+            "write, at least once",
+            {
+                OURS: partial(ours.ready, written, **ours.sink("at-least-once")),
+                **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC))),
+            },
+            1.5,
+            1.0,
+        ),
+        _Work(
+            "write, exactly once",
+            {
+                OURS: partial(ours.ready, written, **ours.sink("exactly-once")),
+                **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC))),
+            },
+            None,
+        ),
+    ]
+    rows = []
+    for work in works:
+        for turn in work.turns.values():
+            turn()  # warm
+        measured = interleaved(work.turns, pace.rounds)
+        for name, runs in measured.items():
+            say(f"{work.name}: {name} {', '.join(f'{one.per_second:,.0f}/s {one.cpu_us:.2f} us' for one in runs)}")
+        speeds = {
+            name: figure(
+                [one.per_second for one in runs],
+                server_cpu_us=median(one.cpu_us for one in runs),
+            )
+            for name, runs in measured.items()
+        }
+        targets = [] if work.ratio_min is None else [Target(KAFKA, work.ratio_min)]
+        rows.append(judged(Row(work.name, "rows/s", True, speeds, targets, COMMAND)))
+        if work.cpu_ratio_min is not None:
+            costs = {name: figure([one.cpu_us for one in runs]) for name, runs in measured.items()}
+            cpu_target = [Target(KAFKA, work.cpu_ratio_min)]
+            rows.append(judged(Row(f"{work.name}: CPU", "us/row", False, costs, cpu_target, COMMAND)))
+    return rows
+
+
+def _ready_task(rows: int) -> dict[str, Any]:
+    options = {"rows": str(rows), "parts": "2", "size": str(BODY_BYTES), "topic": "ready"}
+    return {"task": "batch", "source": "ready", "options": options}
+
+
+def _live(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
+    sides: dict[str, _Side] = {OURS: ours, **({KAFKA: theirs} if theirs is not None else {})}
+    rate = f"{pace.per_second:,} messages/s"
+    target = [Target(KAFKA, 1.0)]
+    rows: list[Row] = []
+    for sink in ("noop", "foreachBatch"):
+        turns = {name: partial(side.live, sink) for name, side in sides.items()}
+        measured = interleaved(turns, 1 if pace.rounds == 1 else 2)
+        for name, runs in measured.items():
+            say(f"{sink} at {rate}: {name} {runs}")
+        kinds: list[tuple[str, Callable[[Ages], float], str]] = [
+            (f"micro-batch to {sink} at {rate}, p50", lambda one: one.duration_ms, "ms")
+        ]
+        if sink == "foreachBatch":
+            kinds += [
+                (f"age of a row when its batch is done, at {rate}, p50", lambda one: one.age_ms, "ms"),
+                (f"age of a row when its batch is done, at {rate}, p99", lambda one: one.age_p99_ms, "ms"),
+            ]
+        kinds.append((f"micro-batch to {sink} at {rate}: CPU", lambda one: one.cpu_us, "us/row"))
+        for name_of_row, value, unit in kinds:
+            figures = {name: figure([value(one) for one in runs]) for name, runs in measured.items()}
+            rows.append(judged(Row(name_of_row, unit, False, figures, target, COMMAND)))
+    return rows
