@@ -76,8 +76,27 @@ def node_section(node: Node) -> list[str]:
             MARKS[entry.status_at(node)],
         )
         for entry in entries_of(node)
+        if not entry.is_extension
     ]
     return lines + table(("code", "name", "meaning", "request", "answer", "Fusee"), rows)
+
+
+def extension_section() -> list[str]:
+    """Fusee's own requests."""
+    rows = [
+        (
+            str(entry.code.value),
+            f"`{entry.name}`",
+            entry.conversation.value,
+            entry.meaning,
+            side(entry.request_header, entry.request_body),
+            side(entry.response_header, entry.response_body),
+        )
+        for entry in TABLE.values()
+        if entry.is_extension
+    ]
+    lines = ["## Extensions", "", "Requests of Fusee's own, served by its broker; the reference answers 3.", ""]
+    return lines + table(("code", "name", "of", "meaning", "request", "answer"), rows)
 
 
 def reserved_section(reserved: Sequence[Entry]) -> list[str]:
@@ -197,20 +216,22 @@ def compatibility() -> str:
     reserved = [entry for entry in TABLE.values() if not entry.nodes]
     counts = []
     for node in Node:
-        entries = entries_of(node)
+        entries = [entry for entry in entries_of(node) if not entry.is_extension]
         served = sum(entry.status_at(node) is Status.SERVED for entry in entries)
         link = f"[{node.value}](#{node.value.replace(' ', '-')})"
         counts.append((link, str(len(entries)), str(served), str(len(entries) - served)))
-    served = sum(entry.status is Status.SERVED for entry in TABLE.values())
+    reference = [entry for entry in TABLE.values() if not entry.is_extension]
+    served = sum(entry.status is Status.SERVED for entry in reference)
     lines = [
         "<!-- Made by `make docs` from src/fusee/wire/protocol_table.py, tests/interop/differential/differences.py and",
         "docs/client_matrix.json: edit there. -->",
         "",
         "# Compatibility with Apache RocketMQ 5.5.0",
         "",
-        f"The remoting protocol has {len(TABLE)} request codes. Fusee serves {served} of them today.",
+        f"The remoting protocol has {len(reference)} request codes. Fusee serves {served} of them today.",
         f"{len(reserved)} are reserved numbers that the reference does not serve either. The headers of all codes",
-        "are declared, so that every request can be read and written.",
+        "are declared, so that every request can be read and written. Fusee's own requests are under",
+        "[extensions](#extensions).",
         "",
         *table(("node", "requests", "served", "planned"), counts),
     ]
@@ -218,6 +239,7 @@ def compatibility() -> str:
     lines += differences_section()
     for node in Node:
         lines += node_section(node)
+    lines += extension_section()
     lines += reserved_section(reserved)
     lines += response_section()
     lines += header_section()

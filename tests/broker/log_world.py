@@ -16,12 +16,15 @@ from fusee.broker.delay import DelayDelivery
 from fusee.broker.delay_progress import DELAY_OFFSETS, delay_document
 from fusee.broker.groups import GroupTable
 from fusee.broker.handlers.send_back import SendBackHandlers
+from fusee.broker.handlers.staged import StagedHandlers
 from fusee.broker.handlers.transaction import TransactionHandlers
 from fusee.broker.log_writer import LogWriter
 from fusee.broker.offsets import OffsetTable
 from fusee.broker.producers import ProducerTable
 from fusee.broker.queue_locks import QueueLocks
 from fusee.broker.retry import RetryRules
+from fusee.broker.send_checks import SendChecks
+from fusee.broker.staged_batches import StagedBatches
 from fusee.broker.statistics import Statistics
 from fusee.broker.topics import TopicTable
 from fusee.broker.transactions import Transactions
@@ -177,13 +180,30 @@ class LogWorld:
         self.transaction_handlers = TransactionHandlers(
             config=self.config, writer=self.writer, transactions=self.transactions, clock=self.clock
         )
-        for handlers in (self.send_back, self.transaction_handlers):
+        self.staged = StagedBatches(
+            writer=self.writer,
+            topics=self.topics,
+            config=self.config,
+            clock=self.clock,
+            timers=self.clock,
+            store_host=STORE_HOST,
+            statistics=self.statistics,
+        )
+        self.staged_handlers = StagedHandlers(
+            config=self.config,
+            writer=self.writer,
+            checks=SendChecks(config=self.config, topics=self.topics, clock=self.clock),
+            staged=self.staged,
+            store_host=STORE_HOST,
+        )
+        for handlers in (self.send_back, self.transaction_handlers, self.staged_handlers):
             self.router.add_all(handlers.routes(), self.lane)
 
     # The next process
 
     def stopped(self, **changes: Any) -> LogWorld:
         """The world after a clean stop."""
+        self.staged.stop()
         self.transactions.stop()
         self.delay.stop()
         self.writer.stop()
@@ -224,10 +244,12 @@ class LogWorld:
         link.connection_made(wire)
         return link, wire
 
-    def ask(self, code: int, header: Header, *, oneway: bool = False, version: int = 513) -> Command | None:
+    def ask(
+        self, code: int, header: Header, *, oneway: bool = False, version: int = 513, body: bytes = b""
+    ) -> Command | None:
         """Send a request and let it be answered; None when it is not."""
         link, wire = self.link()
-        command = Command.request(code, header, oneway=oneway)
+        command = Command.request(code, header, oneway=oneway, body=body)
         command.opaque = 77
         command.version = version
         link.data_received(encode_frame(command))

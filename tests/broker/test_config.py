@@ -30,6 +30,12 @@ useEpollNativeSelector=true
 namesrvAddr=10.0.0.1:9876;10.0.0.2:9876
 """
 OURS = {
+    "stagedApplicationsMax",
+    "stagedBytesMax",
+    "stagedPartsMax",
+    "stagedReservedTime",
+    "stagedTimeOut",
+    "stagedTransactionsMax",
     "brokerConfigPath", "clientsPerGroupMax", "connectionsMax", "diskFreeBytesEnough", "diskFreeBytesMin",
     "fastListenPort", "frameSizeMax", "groupsMax", "haMasterAddress", "offsetsMax", "openFilesMax",
     "subscriptionsPerGroupMax",

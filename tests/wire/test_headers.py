@@ -49,7 +49,13 @@ TYPES: dict[str, Any] = {
 }
 
 # Ours have no Java class: the reference handles these ext fields by hand.
-OURS_ONLY = {"HeartbeatResponse", "SetCommitLogReadMode", "SwitchTimerEngine"}
+OURS_ONLY = {"HeartbeatResponse", "SetCommitLogReadMode", "SwitchTimerEngine"} | {
+    header.__name__
+    for entry in TABLE.values()
+    if entry.is_extension
+    for header in (entry.request_header, entry.response_header)
+    if header is not None
+}
 
 # No request of the protocol uses these, or they have no fields of their own.
 JAVA_ONLY = {

@@ -304,6 +304,26 @@ class BrokerConfig:
     transaction_op_batch_interval: int = 3_000
     """Milliseconds that decided transactions gather before they are recorded."""
 
+    # Staged batches, which are Fusee's own
+
+    staged_time_out: int = 86_400_000
+    """Milliseconds after which staged messages that nobody has committed are forgotten."""
+
+    staged_bytes_max: int = 16 * 1024**3
+    """Bytes of messages that may be staged and not committed."""
+
+    staged_transactions_max: int = 10_000
+    """Transactions of one application that may be staged and not committed."""
+
+    staged_parts_max: int = 100_000
+    """Requests that one application may stage before it commits."""
+
+    staged_applications_max: int = 10_000
+    """Applications whose last batch is remembered."""
+
+    staged_reserved_time: int = 30 * 86_400_000
+    """Milliseconds that the last batch of an application is remembered after its commit."""
+
     # Changes over the wire
 
     config_black_list: str = "configBlackList;brokerConfigPath"

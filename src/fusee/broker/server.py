@@ -38,6 +38,7 @@ from fusee.broker.handlers.replication import ReplicationHandlers
 from fusee.broker.handlers.reply import ReplyHandlers
 from fusee.broker.handlers.send import SendHandlers, amend_answer
 from fusee.broker.handlers.send_back import SendBackHandlers
+from fusee.broker.handlers.staged import StagedHandlers
 from fusee.broker.handlers.transaction import TransactionHandlers
 from fusee.broker.holds import Holds
 from fusee.broker.log_writer import LogWriter
@@ -51,6 +52,7 @@ from fusee.broker.runtime_info import RuntimeInfo
 from fusee.broker.send_checks import SendChecks
 from fusee.broker.settings_update import LiveSettings
 from fusee.broker.slave import Slave
+from fusee.broker.staged_batches import StagedBatches
 from fusee.broker.standing import Standing
 from fusee.broker.statistics import Statistics
 from fusee.broker.table_saves import TableSaves
@@ -344,6 +346,15 @@ class Broker:
             store_host=store_host,
             statistics=statistics,
         )
+        self.staged = StagedBatches(
+            writer=writer,
+            topics=topics,
+            config=config,
+            clock=clock,
+            timers=timers,
+            store_host=store_host,
+            statistics=statistics,
+        )
         self.settings = LiveSettings(
             Settings(config, self.store_config, str(self._store_path), {}, ()),
             clock=clock,
@@ -408,6 +419,7 @@ class Broker:
                 random=self._random,
             ),
             TransactionHandlers(config=config, writer=writer, transactions=self.transactions, clock=clock),
+            StagedHandlers(config=config, writer=writer, checks=checks, staged=self.staged, store_host=store_host),
             PullHandlers(
                 config=config,
                 writer=writer,
@@ -502,6 +514,7 @@ class Broker:
             producers,
             self.delay,
             self.transactions,
+            self.staged,
             self._questions,
             standing,
             *([self.slave] if self.slave is not None else []),
@@ -562,6 +575,8 @@ class Broker:
             self._running.append(self.delay)
             self.transactions.start(unclean=unclean)
             self._running.append(self.transactions)
+            self.staged.start()
+            self._running.append(self.staged)
         if self.slave is not None:
             self.slave.start()
             self._running.append(self.slave)

@@ -40,6 +40,8 @@ CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 SYNC_BROKER_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
+STAGED_TOPIC: Final = "rmq_sys_FUSEE_STAGED"
+STAGED_OP_TOPIC: Final = "rmq_sys_FUSEE_STAGED_OP"
 
 # A broker adds its cluster name, its own name and its reply topic to these at run time.
 SYSTEM_TOPICS: Final = frozenset(
@@ -52,7 +54,7 @@ SYSTEM_TOPICS: Final = frozenset(
 UNSENDABLE_TOPICS: Final = frozenset(
     {
         SCHEDULE_TOPIC, HALF_TOPIC, HALF_OP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_HALF_OP_TOPIC,
-        CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC,
+        CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, STAGED_TOPIC, STAGED_OP_TOPIC,
     }
 )  # fmt: skip
 

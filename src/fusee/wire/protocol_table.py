@@ -21,6 +21,7 @@ from fusee.wire.bodies import (
     pop,
     replication,
     route,
+    staged,
     stats,
     topic,
 )
@@ -34,6 +35,7 @@ from fusee.wire.headers import pop as hp
 from fusee.wire.headers import pull as hl
 from fusee.wire.headers import replication as hr
 from fusee.wire.headers import send as hs
+from fusee.wire.headers import staged as hg
 from fusee.wire.headers import transaction as ht
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class Conversation(Enum):
     LITE = "lite topics"
     OFFSET = "offsets"
     TRANSACTION = "transactions"
+    STAGED = "staged batches"
     CLIENT = "clients"
     ROUTE = "routes"
     REGISTRATION = "registration"
@@ -96,6 +99,10 @@ class BodyKind(Enum):
     BINARY = "binary"
 
 
+EXTENSIONS_FROM: Final = 60_000
+"""Codes from here on are Fusee's own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
     """Kind of a body, and for JSON the type it decodes to, where it is declared."""
@@ -120,6 +127,11 @@ class Entry:
     @property
     def name(self) -> str:
         return self.code.name
+
+    @property
+    def is_extension(self) -> bool:
+        """Whether the code is Fusee's own, which the reference does not know."""
+        return self.code >= EXTENSIONS_FROM
 
     def status_at(self, node: Node) -> Status:
         """Whether our program of this kind answers."""
@@ -167,6 +179,10 @@ SERVED: Final[Mapping[Node, frozenset[Rq]]] = {
     ),
     Node.BROKER: frozenset(
         {
+            Rq.STAGE_MESSAGES,
+            Rq.COMMIT_STAGED_BATCH,
+            Rq.DROP_STAGED_BATCH,
+            Rq.GET_STAGED_BATCH,
             Rq.SEND_MESSAGE,
             Rq.PULL_MESSAGE,
             Rq.QUERY_MESSAGE,
@@ -296,6 +312,7 @@ _pop = _Section(Conversation.POP, Node.BROKER)
 _lite = _Section(Conversation.LITE, Node.BROKER)
 _offset = _Section(Conversation.OFFSET, Node.BROKER)
 _transaction = _Section(Conversation.TRANSACTION, Node.BROKER)
+_staged = _Section(Conversation.STAGED, Node.BROKER)
 _client = _Section(Conversation.CLIENT, Node.BROKER)
 _route = _Section(Conversation.ROUTE, Node.NAME_SERVER)
 _registration = _Section(Conversation.REGISTRATION, Node.NAME_SERVER)
@@ -398,6 +415,15 @@ _ENTRIES: Final[Iterable[Entry]] = (
         (ht.CheckTransactionState, _RECORDS), nodes=_TO_CLIENT),
     _transaction(Rq.RESUME_CHECK_HALF_MESSAGE, "Ask again about a half message given up",
         ht.ResumeCheckHalfMessage),
+
+    _staged(Rq.STAGE_MESSAGES, "Put messages aside for a commit",
+        (hg.StageMessages, _BATCH), hg.StageMessagesResponse),
+    _staged(Rq.COMMIT_STAGED_BATCH, "Publish a staged batch, once",
+        (hg.CommitStagedBatch, _json(staged.StagedParts)), hg.CommitStagedBatchResponse),
+    _staged(Rq.DROP_STAGED_BATCH, "Forget staged messages",
+        (hg.DropStagedBatch, _json(staged.StagedTransactions)), hg.DropStagedBatchResponse),
+    _staged(Rq.GET_STAGED_BATCH, "The last committed batch of an application",
+        hg.GetStagedBatch, (hg.GetStagedBatchResponse, _json(staged.StagedParts))),
 
     _client(Rq.HEART_BEAT, "I am here, with these groups and subscriptions",
         (hc.Heartbeat, _json(heartbeat.HeartbeatData)), hc.HeartbeatResponse),
