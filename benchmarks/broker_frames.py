@@ -10,7 +10,7 @@ import socket
 import struct
 from typing import Final
 
-from benchmarks.cluster import ANSWER_LIMIT_S, exchange_whole
+from benchmarks.cluster import ANSWER_LIMIT_S, Answer, exchange_whole
 from benchmarks.errors import BenchmarkError
 from benchmarks.frames import frame, json_header
 
@@ -106,12 +106,17 @@ def has_route(port: int, topic: str) -> bool:
 
 def ask(port: int, request: bytes) -> tuple[int, dict[str, str]]:
     """One request on its own connection: code and fields of the answer. Raises BenchmarkError without an answer."""
+    answer = ask_whole(port, request)
+    return answer.code, answer.fields
+
+
+def ask_whole(port: int, request: bytes) -> Answer:
+    """The same with the body."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_LIMIT_S) as connection:
-            answer = exchange_whole(connection, request)
+            return exchange_whole(connection, request)
     except OSError as error:
         raise BenchmarkError(f"nobody answers on 127.0.0.1:{port}: {error}") from error
-    return answer.code, answer.fields
 
 
 def _pull(group: str, topic: str, queue_id: int, queue_offset: int) -> bytes:

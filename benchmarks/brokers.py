@@ -83,7 +83,7 @@ class RunningBroker:
     ) -> None:
         """`python_options` stand before `-m fusee`, for a profiler around our broker."""
         self.name = contender.name
-        self.port = _free_broker_port()
+        self.port = free_broker_port()
         self.store_folder = Path()
         self.start_s = 0.0
         """From the start of the process until a client that asks the name server has a message acknowledged."""
@@ -112,7 +112,7 @@ class RunningBroker:
             self._plan.build.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix="broker-", dir=self._plan.build))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            name_server = self._name_server = stack.enter_context(_name_server(folder, self._log_path("namesrv")))
+            name_server = self._name_server = stack.enter_context(fusee_name_server(folder, self._log_path("namesrv")))
             settings = folder / "broker.properties"
             self.store_folder = folder / "store"
             settings.write_text(_settings(self.port, name_server.port, self.store_folder, self._flush))
@@ -220,7 +220,8 @@ def _settings(port: int, name_server_port: int, store: Path, flush: str) -> str:
     return "".join(f"{key}={value}\n" for key, value in values.items())
 
 
-def _name_server(folder: Path, log_path: Path) -> ServerProcess:
+def fusee_name_server(folder: Path, log_path: Path) -> ServerProcess:
+    """A name server of ours, not started yet."""
     port = free_port()
     return ServerProcess(
         "Fusee's name server",
@@ -235,7 +236,7 @@ def _name_server(folder: Path, log_path: Path) -> ServerProcess:
     )
 
 
-def _free_broker_port() -> int:
+def free_broker_port() -> int:
     """A port that is free together with the fast one two below it."""
     for _ in range(PORT_TRIES):
         port = free_port()

@@ -11,7 +11,7 @@ from rich.rule import Rule
 
 PARTS = {
     "A message queue inside a Python program": "demo_clients.py",
-    "Two name servers, one of which dies": "demo_name_servers.py",
+    "A cluster that loses a master and a name server": "demo_cluster.py",
     "A broker that is killed in the middle of its work": "demo_broker.py",
     "A store that loses power while it writes": "demo_store.py",
 }

@@ -18,6 +18,7 @@ HEAP: Final = "1g"
 BROKER_START_LIMIT_S: Final = 90.0
 BROKER_STOP_LIMIT_S: Final = 15.0
 PROGRAM_HEAP: Final = "1g"
+FAILOVER: Final = Path(__file__).with_name("Failover.java")
 
 _ARTIFACTS: Final = ("namesrv", "broker", "example")
 
@@ -102,6 +103,14 @@ def program(name: str, *arguments: str, home: Path) -> list[str]:
     return [
         *(maven.java(), f"-Xmx{PROGRAM_HEAP}", *_OPENED, f"-Duser.home={home}", "-cp", f"{_jars()}/*"),
         *(f"org.apache.rocketmq.example.benchmark.{name}", *arguments),
+    ]
+
+
+def source(path: Path, *arguments: str, home: Path) -> list[str]:
+    """The command of a program of ours in Java that uses its clients; Java compiles it as it starts."""
+    return [
+        *(maven.java(), f"-Xmx{PROGRAM_HEAP}", *_OPENED, f"-Duser.home={home}", "-cp", f"{_jars()}/*"),
+        *(str(path), *arguments),
     ]
 
 
