@@ -200,6 +200,8 @@ class BrokerGroups:
             "brokerRole": "SLAVE" if broker.broker_id else self._role,
             # Without this a SYNC_MASTER of the reference waits for no slave.
             "inSyncReplicas": str(self._slaves + 1),
+            # Without this a slave of the reference refuses every pull, also when its master is gone.
+            "slaveReadEnable": "true",
             "namesrvAddr": self.name_server_address,
             "brokerIP1": "127.0.0.1",
             "brokerIP2": "127.0.0.1",

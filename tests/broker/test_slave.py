@@ -297,3 +297,35 @@ def test_slave_that_was_there_first_finds_its_master_within_seconds() -> None:
         assert world.replica.master_address == "10.0.0.1:10911"
 
     play(scene)
+
+
+def test_what_was_committed_of_a_tail_that_the_master_lost_skips_nothing_that_came_in_its_place() -> None:
+    async def scene(world: GroupWorld) -> None:
+        await group(world, messages=2)
+        await world.stop(MASTER)
+        backup = world.disks[MASTER].kill()
+        await world.start(MASTER)
+        world.master.groups.put(SubscriptionGroupConfig(group_name="consumers"))
+        await world.until(lambda: world.replica.is_connected, 10.0)
+        for number in range(3):
+            assert await world.send(b"lost%d" % number) == 0
+        await world.in_step()
+        await world.advance(6.0)
+        world.kill(MASTER)
+        await world.settle()
+        assert await commit(world, SLAVE, 5) == 0
+        await world.advance(6.0)
+        world.kill(SLAVE)
+        world.disks[MASTER] = backup
+        await world.start(MASTER)
+        world.master.groups.put(SubscriptionGroupConfig(group_name="consumers"))
+        for number in range(4):
+            assert await world.send(b"new%d" % number) == 0
+        await world.start(SLAVE)
+        await world.in_step()
+        await world.advance(3.0)
+        assert world.replica.truncations == 1
+        assert await committed(world, MASTER) == 2
+        assert await committed(world, SLAVE) == 2
+
+    play(scene)

@@ -321,6 +321,21 @@ class OffsetTable:
         elif self._own is not None and commit.queue_id in self._own.get((commit.group, commit.topic), {}):
             self._own[commit.group, commit.topic][commit.queue_id] = queue_offset
 
+    def cut_own(self, end_of: Callable[[str, int], int]) -> None:
+        """The log was cut, or may have been: nothing that was committed here is behind the end of its queue.
+
+        `end_of(topic, queue_id)` tells that end. What comes in the place of what was cut has been read by nobody.
+        """
+        for (group, topic), bases in list((self._own or {}).items()):
+            for queue_id, base in list(bases.items()):
+                end_offset = end_of(topic, queue_id)
+                if self._committed(group, topic, queue_id) <= end_offset:
+                    continue
+                if end_offset > base:
+                    self._set(group, topic, queue_id, end_offset)
+                else:
+                    self._settle(group, topic, queue_id, base)
+
     @property
     def own_commits(self) -> int:
         """How many offsets were committed here that the master does not know of, as far as this slave knows."""

@@ -69,6 +69,7 @@ class Slave:
             broker_id=config.broker_id,
             settings=_replica_settings(config),
             reports_flushed=reports_flushed,
+            on_truncated=self._truncated,
             on_failure=on_failure,
         )
         self.replica.set_master(config.ha_master_address or None)
@@ -89,6 +90,7 @@ class Slave:
     ) -> None:
         """Add what needs the rest of the broker: `delay` delivers through `escape`."""
         self._topics = topics
+        self._offsets = offsets
         self._delay = delay
         self._holds = holds
         self._adopt_topics = adopt_topics
@@ -128,6 +130,7 @@ class Slave:
     def start(self) -> None:
         """Begin to follow. Raises StoreCorruptError."""
         self._delay.load()
+        self._truncated()  # by a process that died before it could say so
         for part in (self.replica, self.metadata, self._watch, self._looks):
             part.start()
 
@@ -147,6 +150,11 @@ class Slave:
         topics = batch.topics if isinstance(batch, DispatchBatch) else {record.topic for record in batch}
         if any(self._topics.get(topic) is None for topic in topics):
             self.metadata.soon()
+
+    def _truncated(self) -> None:
+        """The log ends earlier than it did."""
+        self._writer.make_visible()
+        self._offsets.cut_own(self._writer.store.max_offset)
 
     def _is_master_wanted(self) -> bool:
         return not self.replica.is_connected or self.replica.master_address is None
