@@ -1,10 +1,10 @@
 """High availability: what the death of a master costs clients, and what replication costs, beside Apache RocketMQ.
 
-Each make has its own name server, brokers and clients, all with RocketMQ's defaults but for slaveReadEnable=true, without which
-a Java slave hands out nothing. For a death there are two groups
-of a master and a slave; a program sends to both and reads, one message at a time, and one master is killed. For the
-cost of replication one group gets sends without a slave, with one that is not waited for, and with one that is
-(SYNC_MASTER, inSyncReplicas=2). Every round begins with new processes and empty stores, the makes in turn.
+Each make has its own name server, brokers and clients, all with RocketMQ's defaults but for slaveReadEnable, without
+which a Java slave hands out nothing. For a death there are two groups of a master and a slave; a program sends to both
+and reads, one message at a time, and one master is killed. For the cost of replication one group gets sends without a
+slave, with one that is not waited for, and with one that is (SYNC_MASTER, inSyncReplicas=2). Every round begins with
+new processes and empty stores, the makes in turn.
 """
 
 from __future__ import annotations

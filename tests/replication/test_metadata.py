@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fusee.broker.config import BrokerConfig
 from fusee.broker.delay import DelayDelivery
 from fusee.broker.delay_progress import DelayOffsets, delay_document
@@ -14,7 +16,8 @@ from fusee.broker.groups import GroupTable
 from fusee.broker.offsets import OffsetTable
 from fusee.broker.slave_tables import SlaveTables
 from fusee.broker.topics import TopicTable
-from fusee.replication.metadata import WHOLE_INTERVAL, MetadataCopy
+from fusee.replication import metadata
+from fusee.replication.metadata import WHOLE_INTERVAL, ChangesTold, MetadataCopy
 from fusee.store.simulated_disk import SimulatedDisk
 from fusee.transport.client import Client, ClientSettings
 from fusee.transport.link import Link
@@ -326,6 +329,31 @@ def test_master_without_marks_is_asked_for_all_offsets_every_ten_seconds() -> No
         assert len(master.asked) == 2
         assert [(each.consumer_group, each.commit_offset) for each in master.committed] == [("G", 7)]
         assert slave.offsets.query("G", "T", 0) == 7
+        slave.copy.stop()
+        await slave.client.close()
+        await world.within(60.0, asyncio.ensure_future(server.stop()))
+
+    asyncio.run(run())
+
+
+def test_master_whose_offsets_have_no_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "OFFSETS_SIZE_MAX", 10_000)
+
+    class Endless(JavaMaster):
+        def offsets(self, command: Command, link: Link) -> Command:
+            self.asked.append(RequestCode.GET_ALL_CONSUMER_OFFSET)
+            body = dumps_fastjson(ConsumerOffsetTable(offset_table={f"T@G{len(self.asked)}": {0: 1}}))
+            return command.reply(0, ChangesTold(mark="m", cursor=len(self.asked), is_whole=True), body=body)
+
+    async def run() -> None:
+        world = MemoryWorld()
+        master = Endless()
+        server = await world.name_server("10.0.0.5", master.handlers())
+        slave = SlaveSide(world, "10.0.0.5:9876")
+        slave.copy.start()
+        await world.settle()
+        assert "have more than 10000 bytes" in str(slave.copy.failure)
+        assert offsets_of(slave.offsets) == {}
         slave.copy.stop()
         await slave.client.close()
         await world.within(60.0, asyncio.ensure_future(server.stop()))

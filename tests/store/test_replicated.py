@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fusee.clock import ManualClock
 from fusee.errors import StoreCorruptError, StoreError
 from fusee.store.engine import MessageStore
-from fusee.store.replicated import whole_records
+from fusee.store.replicated import RECORD_SIZE_MAX, whole_records
 from fusee.store.simulated_disk import SimulatedDisk
 from tests.broker.log_world import message, messages_of, small_store
 
@@ -189,3 +189,9 @@ def test_topic_that_is_deleted_does_not_come_back_by_what_was_not_confirmed() ->
     store.confirm(None)
     store.dispatch()
     assert store.queues.get("orders", 0) is None
+
+
+def test_record_that_claims_more_than_any_message_has_is_not_waited_for() -> None:
+    size = RECORD_SIZE_MAX + 1
+    with pytest.raises(StoreCorruptError, match=f"{size} bytes, more than any message has"):
+        whole_records(size.to_bytes(4, "big") + b"\xda\xa3\x20\xa7" + b"x" * 92, 0, 1 << 30)

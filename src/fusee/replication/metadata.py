@@ -57,6 +57,8 @@ ROUND_INTERVAL: Final = 1.0
 WHOLE_INTERVAL: Final = 10.0
 """Seconds between two copies of what a master can only tell as a whole."""
 TABLE_SIZE_MAX: Final = 64 * 1024 * 1024
+OFFSETS_SIZE_MAX: Final = 512 * 1024 * 1024
+"""Bytes of all parts of one copy of the offsets, which are as many as `offsetsMax` allows."""
 
 _TIMEOUT: Final = 3.0
 _PAGE_TIMEOUT: Final = 30.0
@@ -269,6 +271,8 @@ class MetadataCopy:
             if told.mark != mark:
                 parts.clear()
             parts.append(answer.body)
+            if sum(map(len, parts)) > OFFSETS_SIZE_MAX:
+                raise CopyError(f"the offsets of master {master} have more than {OFFSETS_SIZE_MAX} bytes")
             mark, cursor, is_whole = told.mark, told.cursor, told.is_whole
             if cursor is None:
                 break

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # From about here on arrays are quicker than a loop.
 _FEW: Final = 24
+RECORD_SIZE_MAX: Final = 64 * 1024 * 1024
+"""No request brings a larger message; a record that claims more would be waited for in memory."""
 
 
 class WholeRecords(NamedTuple):
@@ -124,6 +126,8 @@ def _check_rest(data: bytes | bytearray | memoryview, stop: int, log_offset: int
     room = segment_size - (log_offset + stop) % segment_size
     if size < FRAME.size or size > room:
         raise RecordError(f"record at {log_offset + stop}: {size} bytes, where {room} are left of the segment")
+    if size > RECORD_SIZE_MAX:
+        raise RecordError(f"record at {log_offset + stop}: {size} bytes, more than any message has")
 
 
 def _check_borders(positions: NDArray[np.int64], stop: int, log_offset: int, segment_size: int) -> None:
