@@ -245,6 +245,8 @@ class HaWitness:
         for queue in list(self._ends):
             if queue.broker_name == group:
                 self._ends[queue] = min(self._ends[queue], ends[queue] - 1)
+                for _, before in self._sends.values():  # those under way may come into the places of what is gone
+                    before[queue] = min(before.get(queue, -1), ends[queue] - 1)
         self._find_offsets(group, node, change, ended_at, offsets, ends)
 
     def _must_survive(self, known: _Known, group: str, change: Change, safe_offset: int) -> bool:

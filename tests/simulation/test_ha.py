@@ -167,6 +167,16 @@ def test_witness_objects_when_a_later_message_lies_before_an_acknowledged_one() 
         scene.sent(2, 4)
 
 
+def test_witness_allows_a_send_that_was_under_way_the_place_of_one_that_was_lost_by_permission() -> None:
+    scene = Scene()
+    scene.sent(1, 0)
+    scene.sent(2, 1, SendStatus.FLUSH_DISK_TIMEOUT)
+    scene.witness.sending(3)
+    scene.master_starts(Change.CRASH, 100, 1)
+    scene.sent(4, 2)
+    scene.witness.sent(3, scene.queue, 1, 100, SendStatus.SEND_OK, waited=True)
+
+
 def test_witness_objects_when_a_send_has_no_outcome() -> None:
     scene = Scene()
     scene.witness.sending(1)
