@@ -36,11 +36,12 @@ PEER: Final = f"RocketMQ {rocketmq.VERSION}"
 HEAP: Final = "512m"
 READY_LIMIT_S: Final = 90.0
 LEVEL_LIMIT_S: Final = 120.0
-POLL_S: Final = 0.01
+POLL_S: Final = 0.02
 
 UPDATE_TOPIC: Final = 17
 RUNTIME_INFO: Final = 28
 CLUSTER_INFO: Final = 106
+GET_TOPIC: Final = 351
 
 
 class GroupBroker:
@@ -132,7 +133,7 @@ class BrokerGroups:
         return broker
 
     def create_topic(self, topic: str, *, queues: int) -> None:
-        """On every master; returns when clients can find all of them."""
+        """On every master; returns when clients can find it."""
         for master in self.masters:
             fields = {
                 "topic": topic,
@@ -150,6 +151,15 @@ class BrokerGroups:
         assert self._name_server is not None
         port = self._name_server.port
         _eventually(f"{topic} has no route", READY_LIMIT_S, lambda: has_route(port, topic))
+
+    def wait_known(self, topic: str) -> None:
+        """Returns when slaves know the topic as well, which takes Java's up to a minute."""
+        known = frame(json_header(GET_TOPIC, {"topic": topic}))
+        _eventually(
+            f"slaves do not know {topic}",
+            READY_LIMIT_S,
+            lambda: all(ask(one.port, known)[0] == 0 for one in self.brokers.values()),
+        )
 
     def wait_level(self, master: GroupBroker) -> None:
         """Returns when every slave of this master has its log."""

@@ -65,6 +65,7 @@ def watch_death(groups: BrokerGroups, command: list[str], printed: Path, plan: P
     master = groups.brokers[DEAD, 0]
     _store(master, BACKLOG // 2 if plan.quick else BACKLOG)
     groups.wait_level(master)
+    groups.wait_known(TOPIC)
     printed.parent.mkdir(parents=True, exist_ok=True)
     with printed.open("wb") as log, pinned_to(cores().every):
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
