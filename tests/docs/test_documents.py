@@ -27,6 +27,7 @@ from fusee.client.producer import Producer
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "examples" / "README.md"])
 CLIENTS = ROOT / "docs" / "clients.md"
+HIGH_AVAILABILITY = ROOT / "docs" / "high_availability.md"
 TESTING = ROOT / "docs" / "testing.md"
 NAME_SERVERS = ("127.0.0.1:9876;127.0.0.1:9877", "127.0.0.1:9876")
 
@@ -80,6 +81,17 @@ def test_blocks_of_the_guide_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with fusee.sync.embedded() as server:
         run_as_pages(blocks(CLIENTS), server.name_server)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are known by Linux's /proc")
+def test_program_of_the_page_on_high_availability_runs() -> None:
+    (program,) = blocks(HIGH_AVAILABILITY)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    first, other, *bodies = done.stdout.splitlines()
+    assert first == "SEND_OK REPLICA"
+    assert other in ("broker-a", "broker-b")
+    assert sorted(bodies) == ["b'order 1'", "b'order 2'"]
 
 
 def test_blocks_of_the_page_on_testing_run(tmp_path: Path) -> None:

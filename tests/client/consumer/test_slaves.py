@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from fusee.broker import Broker, BrokerConfig
 from fusee.client.consumer.pull import PullConsumer
+from fusee.errors import TransportError
 from fusee.store.simulated_disk import SimulatedDisk
 from tests.broker.log_world import small_store
 from tests.client.consumer.stage import GROUP, TOPIC, Notes, Stage, queue
@@ -196,6 +199,40 @@ def test_pull_consumer_goes_to_the_slave_and_back() -> None:
         polled = await on.world.do(consumer.poll(timeout_ms=1_000))
         assert [message.body for message in polled] == [b"c"]
         assert on.committed() == 2
+        await on.world.do(consumer.close())
+
+    stage(scene)
+
+
+def test_queue_read_by_hand_is_read_from_the_slave_when_its_master_is_gone() -> None:
+    async def scene(on: SlaveStage) -> None:
+        session = await on.world.session()
+        consumer = PullConsumer(session, group=GROUP)
+        await on.world.do(consumer.start())
+        await on.send("a")
+        await on.world.advance(1.0)
+        assert len((await on.world.do(consumer.pull(queue(), 0, 32))).messages) == 1
+        on.world.kill("broker-a")
+        await on.world.settle()
+        found = await on.world.do(consumer.pull(queue(), 0, 32))
+        assert [message.body for message in found.messages] == [b"a"]
+        await on.world.do(consumer.close())
+
+    stage(scene)
+
+
+def test_queue_read_by_hand_tells_why_when_neither_master_nor_slave_serves() -> None:
+    async def scene(on: SlaveStage) -> None:
+        session = await on.world.session()
+        consumer = PullConsumer(session, group=GROUP)
+        await on.world.do(consumer.start())
+        await on.send("a")
+        await on.world.do(consumer.pull(queue(), 0, 32))
+        # Only this client does not reach the master: the slave, which does, refuses.
+        on.world.network.weather(session.ip, "10.0.0.1").held = True
+        with pytest.raises(TransportError):
+            await on.world.do(consumer.pull(queue(), 0, 32))
+        on.world.network.release(session.ip, "10.0.0.1")
         await on.world.do(consumer.close())
 
     stage(scene)

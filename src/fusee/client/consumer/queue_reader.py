@@ -1,6 +1,7 @@
 """Reading one queue of a broker: the pull itself, and where the queue begins and ends.
 
-A broker group is found by its name; when no route tells where it is, the name servers are asked once more.
+A broker group is found by its name; when no route tells where it is, the name servers are asked once more. When its
+master cannot be reached, its slave is asked to pull; where that refuses, the first failure is the answer.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fusee.client.consumer.offsets import broker_address
+from fusee.errors import RemoteError, TransportError
 from fusee.message.flags import PullSysFlag
 from fusee.wire.headers.pull import PullMessage
 
@@ -41,7 +43,9 @@ class QueueReader:
         is_lite: bool = False,
     ) -> PullAnswer:
         """What lies at this offset; with `hold_ms` the broker waits so long for a message before it answers."""
-        address = await self._read_address(queue, broker_id)
+        session = self._session
+        found = session.read_address(queue.broker_name, broker_id)
+        address, is_slave = found if found is not None else (await broker_address(session, queue), False)
         sys_flag = PullSysFlag.SUBSCRIPTION
         if hold_ms:
             sys_flag |= PullSysFlag.SUSPEND
@@ -62,7 +66,18 @@ class QueueReader:
             max_bytes=_BYTES_MAX,
             broker_name=queue.broker_name,
         )
-        return await self._session.calls.pull(address, header, timeout_ms)
+        try:
+            return await session.calls.pull(address, header, timeout_ms)
+        except TransportError as error:
+            slave_id = None if is_slave else session.slave_id(queue.broker_name)
+            slave = None if slave_id is None else session.read_address(queue.broker_name, slave_id, only_this=True)
+            if slave is None:
+                raise
+            session.look_for_master(queue.broker_name, queue.topic)
+            try:
+                return await session.calls.pull(slave[0], header, timeout_ms)
+            except (TransportError, RemoteError):
+                raise error from None
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The first offset that can still be read."""
@@ -83,7 +98,3 @@ class QueueReader:
         """When the first message that can still be read was stored, in milliseconds."""
         address = await broker_address(self._session, queue)
         return await self._session.calls.earliest_store_time(address, queue.topic, queue.queue_id)
-
-    async def _read_address(self, queue: MessageQueue, broker_id: int) -> str:
-        found = self._session.read_address(queue.broker_name, broker_id)
-        return found[0] if found is not None else await broker_address(self._session, queue)
