@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.peers import maven
 from benchmarks.server_process import ServerProcess, free_port
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from benchmarks.plan import Plan
 
 VERSION: Final = "5.5.0"
