@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format interop interop-quick bench bench-quick bench-spark soak soak-quick limits docs clean
+.PHONY: help demo run test test-long check format interop interop-quick bench bench-quick bench-spark soak soak-quick limits docs clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP) ## see it work: five minutes of Fusee in a few seconds
 	@$(BIN)/python examples/demo.py
+
+run: $(STAMP) ## a server on this machine: name server, broker and console in one process
+	@$(BIN)/fusee serve
 
 test: $(STAMP) ## the whole suite except interoperation with other runtimes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import msgspec
 
+from fusee.metrics import catalogue
 from fusee.wire.fields import Header, Int32, Int64, RpcHeader, TopicHeader
 from fusee.wire.protocol_table import TABLE, Body, BodyKind, Entry, Node, Status, entries_of
 from fusee.wire.response_table import RESPONSES
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 
+METRICS_MARK = "<!-- metrics: made by `make docs` -->"
 CLIENT_MATRIX = ROOT / "docs" / "client_matrix.json"
 
 MARKS = {Status.SERVED: "**served**", Status.PLANNED: "planned", Status.NOT_SERVED: "-"}
@@ -246,7 +248,16 @@ def compatibility() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-DOCUMENTS = {"docs/compatibility.md": compatibility}
+def metrics() -> str:
+    """docs/metrics.md: the table of metrics, between the marks of the text that people write."""
+    before, mark, rest = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8").partition(METRICS_MARK)
+    end_mark = "<!-- end -->"
+    rows = [(f"`{metric.name}`", metric.kind.value, ", ".join(metric.labels), metric.help) for metric in catalogue.ALL]
+    lines = table(("metric", "kind", "labels", "what it says"), rows)
+    return before + mark + "\n\n" + "\n".join(lines) + "\n" + end_mark + rest.partition(end_mark)[2]
+
+
+DOCUMENTS = {"docs/compatibility.md": compatibility, "docs/metrics.md": metrics}
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

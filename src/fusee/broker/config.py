@@ -107,6 +107,15 @@ class BrokerConfig:
     frame_size_max: int = 16 * 1024 * 1024
     """Bytes of one request."""
 
+    metrics_exporter_type: str = "DISABLE"
+    """PROM serves metrics over HTTP, DISABLE does not. The other exporters of the reference are not served."""
+
+    metrics_prom_exporter_host: str = ""
+    """Address that metrics are served on; empty is bindAddress."""
+
+    metrics_prom_exporter_port: int = 5557
+    """Port that metrics are served on; 0 takes any free one."""
+
     tls_server_mode: str = "permissive"
     """With a certificate: permissive takes TLS and plain on one port, enforcing only TLS, disabled only plain."""
 
@@ -339,8 +348,8 @@ class BrokerConfig:
     """Whether the retry topics of POP consumption go with their topic."""
 
     def __post_init__(self) -> None:
-        for name in ("listen_port", "ha_listen_port", "fast_listen_port"):
-            if not (0 if name == "listen_port" else -1) <= getattr(self, name) <= 65_535:
+        for name in ("listen_port", "metrics_prom_exporter_port", "ha_listen_port", "fast_listen_port"):
+            if not (-1 if name in ("ha_listen_port", "fast_listen_port") else 0) <= getattr(self, name) <= 65_535:
                 raise ConfigError(f"{camel(name)}={getattr(self, name)}: a port is between 0 and 65535")
         if self.broker_role not in ROLES:
             raise ConfigError(f"brokerRole={self.broker_role}: write one of {', '.join(ROLES)}")
@@ -348,6 +357,11 @@ class BrokerConfig:
             raise ConfigError(
                 f"brokerId={self.broker_id} does not fit brokerRole={self.broker_role}: 0 is the master, slaves have 1 "
                 "and more"
+            )
+        if self.metrics_exporter_type not in ("DISABLE", "PROM"):
+            raise ConfigError(
+                f"metricsExporterType={self.metrics_exporter_type}: write PROM, and let Prometheus or a collector of "
+                "OpenTelemetry scrape it, or DISABLE"
             )
         if self.tls_server_mode not in ("disabled", "permissive", "enforcing"):
             raise ConfigError(f"tlsServerMode={self.tls_server_mode}: write disabled, permissive or enforcing")

@@ -21,7 +21,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _log = logging.getLogger(__name__)
 
@@ -177,6 +177,11 @@ class SampledCounts:
         total = last[column] - first[column]
         times = last[Column.TIMES] - first[Column.TIMES]
         return Window(total, total / (steps.times[-1] - began), total / times if times else 0.0)
+
+    def totals(self) -> Iterator[tuple[Owner, Sequence[int]]]:
+        """Every account and what it holds."""
+        for owner, account in self._accounts.items():
+            yield owner, account.amounts
 
     def forget_topic(self, topic: str) -> None:
         """Forget the accounts of this topic."""

@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fusee.errors import StoreFailedError
+    from fusee.store.filesystem import Space
     from fusee.store.recovery import Progress, RecoveryReport
     from fusee.store.results import Dispatched
     from fusee.transport.interfaces import Network
@@ -167,6 +168,15 @@ class Broker:
     def listening(self) -> tuple[str, ...]:
         """Every `host:port` that is listened on: for all requests, then the fast one."""
         return tuple(server.address for server in self._servers)
+
+    @property
+    def clock(self) -> Clock:
+        """The time it goes by."""
+        return self._clock
+
+    def space(self) -> Space:
+        """The disk that messages are on. Raises StoreError."""
+        return self._files.space(self.store.paths.root)
 
     @property
     def registered(self) -> tuple[str, ...]:

@@ -103,6 +103,15 @@ class Rates(NamedTuple):
     transferred: float
 
 
+class Totals(NamedTuple):
+    """Messages and bytes put by topic, got by (group, topic); messages sent back, and dead, by (group, topic)."""
+
+    puts: dict[str, tuple[int, int]]
+    gets: dict[tuple[str, str], tuple[int, int]]
+    sent_back: dict[tuple[str, str], int]
+    dead: dict[tuple[str, str], int]
+
+
 class _Totals(NamedTuple):
     at: float
     written: int
@@ -291,6 +300,26 @@ class Statistics:
         if minute is None or hour is None or day is None:
             return None
         return Windows(minute, hour, day)
+
+    def totals(self) -> Totals:
+        """All that was counted of topics and groups since the broker began, queues taken together."""
+        self._gather()
+        puts: dict[str, tuple[int, int]] = {}
+        gets: dict[tuple[str, str], tuple[int, int]] = {}
+        sent_back: dict[tuple[str, str], int] = {}
+        dead: dict[tuple[str, str], int] = {}
+        for owner, amounts in self._counts.totals():
+            if owner.queue_id >= 0:
+                continue
+            if owner.kind == _PUT:
+                puts[owner.topic] = (amounts[Column.COUNT], amounts[Column.SIZE])
+            elif owner.kind == _GET:
+                gets[owner.group, owner.topic] = (amounts[Column.COUNT], amounts[Column.SIZE])
+            elif owner.kind == SNDBCK_PUT_NUMS:
+                sent_back[owner.group, owner.topic] = amounts[Column.COUNT]
+            elif owner.kind == DLQ_PUT_NUMS:
+                dead[owner.group, owner.topic] = amounts[Column.COUNT]
+        return Totals(puts, gets, sent_back, dead)
 
     def topic_put_tps(self, topic: str) -> float:
         """Messages put into this topic per second in the last minute."""

@@ -149,6 +149,10 @@ class Transactions:
         self._committing: dict[bytes, PutResult] = {}
         self._is_running = False
         self._is_failing = False
+        self.committed_count = 0
+        """Transactions that this process has committed."""
+        self.rolled_back_count = 0
+        """Transactions that this process has rolled back."""
         self.check_back = CheckBack(
             writer=writer,
             decisions=self,
@@ -243,6 +247,7 @@ class Transactions:
         if status.is_stored:
             self._recent.append((result.end_offset, key))
             self._decide(half)
+            self.committed_count += 1
             if self._statistics is not None:
                 size = result.end_offset - result.log_offset
                 self._statistics.put(record.topic, record.queue_id, 1, size)
@@ -258,6 +263,7 @@ class Transactions:
             )
         if self._state_of(half) != TransactionState.COMMITTED:
             self._decide(half)
+            self.rolled_back_count += 1
 
     def settle(self, queue_offset: int) -> None:
         """Record that nobody need ask about this half record any more."""

@@ -14,6 +14,7 @@ from rich.console import Console
 from fusee import __version__
 from fusee.cli.cluster import app as cluster_app
 from fusee.cli.serve import broker, namesrv
+from fusee.cli.standalone import serve
 from fusee.cli.store import app as store_app
 from fusee.errors import ConfigError, FuseeError
 
@@ -25,6 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
+app.command("serve")(serve)
 app.command("namesrv")(namesrv)
 app.command("broker")(broker)
 app.add_typer(cluster_app, name="cluster")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-import logging
 import os
+from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 from rich.console import Console
@@ -15,6 +16,7 @@ from rich.table import Table
 
 from fusee import __version__
 from fusee.config import Loaded, camel, load
+from fusee.logs import begin_logging
 from fusee.namesrv import NameServer, NameServerConfig
 from fusee.service import run, serve
 from fusee.transport.link import parse_address
@@ -22,7 +24,16 @@ from fusee.transport.link import parse_address
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+    from fusee.metrics import Source
+
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=0, max=65_535, help="Serve /metrics, /health and /ready on this port; 0 takes any free one."
+    ),
+]
+LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+LogStyle = Annotated[str, typer.Option(help="text, logfmt or json: one line per event.")]
 
 
 def namesrv(
@@ -41,7 +52,9 @@ def namesrv(
         str | None,
         typer.Option("--kv-path", metavar="FILE", help="Where KV configuration is kept; empty keeps it in memory."),
     ] = None,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    metrics_port: MetricsPort = None,
+    log_level: LogLevel = "info",
+    log_format: LogStyle = "text",
 ) -> None:
     """Run a **name server**: brokers announce their topics to it, clients ask it where a topic lives.
 
@@ -59,7 +72,7 @@ def namesrv(
     if print_config:
         _print_settings(loaded)
         return
-    _log_to_stderr(log_level)
+    begin_logging(log_level, log_format)
     server = NameServer(loaded.value)
 
     def started() -> None:
@@ -67,8 +80,13 @@ def namesrv(
         out.print(f"fusee {__version__} name server listening on [bold]{server.address}[/]")
         if loaded.ignored:
             out.print(f"[dim]ignored settings of {config}: {', '.join(sorted(loaded.ignored))}[/]")
+        if metrics_port is not None:
+            from fusee.metrics import NameServerSource
 
-    run(serve(server, started))
+            told.begin(NameServerSource(server), loaded.value.bind_address, metrics_port)
+
+    with _Metrics() as told:
+        run(serve(server, started))
 
 
 def broker(
@@ -95,7 +113,9 @@ def broker(
     print_config: Annotated[
         bool, typer.Option("-p", "--print-config", help="Print every setting and where it came from, then exit.")
     ] = False,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    metrics_port: MetricsPort = None,
+    log_level: LogLevel = "info",
+    log_format: LogStyle = "text",
 ) -> None:
     """Run a **broker**: it keeps messages on disk, takes them from producers and serves them to consumers.
 
@@ -120,11 +140,13 @@ def broker(
         flags["broker_role"] = "SLAVE"
     if listen is not None:
         flags["bind_address"], flags["listen_port"] = parse_address(listen)
+    if metrics_port is not None:
+        flags |= {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": metrics_port}
     settings = load_settings(file=config, environment=os.environ, flags=flags)
     if print_config:
         _print_values(settings.values(), settings.origins, settings.ignored, spelled)
         return
-    _log_to_stderr(log_level)
+    begin_logging(log_level, log_format)
     program = Broker(settings.broker, settings.store, store_path=Path(settings.store_path))
 
     def started() -> None:
@@ -145,14 +167,35 @@ def broker(
             out.print("[yellow]no name server given (-n): clients cannot find this broker by topic[/]")
         if settings.ignored:
             out.print(f"[dim]ignored settings of {config}: {', '.join(sorted(settings.ignored))}[/]")
+        if broker_config.metrics_exporter_type == "PROM":
+            from fusee.metrics import BrokerSource
 
-    run(serve(program, started))
+            host = broker_config.metrics_prom_exporter_host or broker_config.bind_address
+            told.begin(BrokerSource(program), host, broker_config.metrics_prom_exporter_port)
+
+    with _Metrics() as told:
+        run(serve(program, started))
 
 
-def _log_to_stderr(level: str) -> None:
-    if level not in _LEVELS:
-        raise typer.BadParameter(f"{level!r} is none of {', '.join(_LEVELS)}", param_hint="--log-level")
-    logging.basicConfig(level=_LEVELS[level], format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+class _Metrics:
+    """Metrics of a server that has been started, until it has ended; loaded only when they are wanted."""
+
+    def __init__(self) -> None:
+        self._ending = ExitStack()
+
+    def begin(self, source: Source, host: str, port: int) -> None:
+        from fusee.metrics import Exposition, Looking
+
+        exposition = Exposition(Looking(asyncio.get_running_loop(), [source]))
+        address = exposition.start(host, port)
+        self._ending.callback(exposition.stop)
+        Console(highlight=False, soft_wrap=True).print(f"metrics on [bold]http://{address}/metrics[/]")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.close()
 
 
 def _print_settings(loaded: Loaded[Any]) -> None:

@@ -89,6 +89,8 @@ class SendContext:
     error: Exception | None = None
     namespace: str = ""
     notes: dict[object, object] = field(default_factory=dict)
+    added: dict[str, str] = field(default_factory=dict)
+    """Properties that a hook lets travel with the message, put here by `before_send`; a batch takes none."""
 
 
 @dataclass(slots=True)

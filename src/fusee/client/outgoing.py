@@ -20,12 +20,13 @@ from fusee.client.results import SendResult, SendStatus
 from fusee.errors import FieldError, MessageError, RequestTimeoutError
 from fusee.message import properties as names
 from fusee.message.model import Message, MessageQueue
+from fusee.message.properties import decode_properties, encode_properties
 from fusee.wire.command import Command
 from fusee.wire.hot_decode import SendAnswer
 from fusee.wire.hot_encode import send_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Mapping
 
     from fusee.client.hooks import Communication, SendContext
     from fusee.client.outlet import Lane
@@ -111,6 +112,11 @@ class Outgoing(asyncio.Future[SendResult]):
         header.reconsume_times = self.reconsume_times
         header.max_reconsume_times = self.max_reconsume_times
         return header
+
+    def let_travel(self, added: Mapping[str, str]) -> None:
+        """Send these properties with the message; what an earlier try added of the same name is replaced."""
+        properties = {**decode_properties(self.properties.encode()), **added}
+        self.properties = encode_properties(properties).decode()
 
     def take_reconsume_times(self, message: Message) -> Message:
         """A message to a retry topic tells in its header how often it was consumed; the message without that."""

@@ -51,6 +51,9 @@ class OutgoingBatch(Outgoing):
         """The properties of the batch as a whole."""
         return MappingProxyType(decode_properties(self.properties.encode()))
 
+    def let_travel(self, added: Mapping[str, str]) -> None:
+        """Nothing: the properties of a batch are not those of its messages."""
+
     def head(self, lane: Lane, opaque: int, born_timestamp_ms: int) -> bytes:
         return lane.batches.head(opaque, 0, born_timestamp_ms, 0, self.properties, len(self.body))
 

@@ -95,6 +95,8 @@ class SendWatch:
             self._session.clock.time_ms(),
         )
         before_send(self.hooks, out.context)
+        if out.context.added:
+            out.let_travel(out.context.added)
 
     def after_try(self, out: Outgoing, result: SendResult | None, error: Exception | None) -> None:
         """It was answered, or it failed."""

@@ -83,6 +83,7 @@ class LocalCluster:
         flush: str = "async",
         host: str = "127.0.0.1",
         first_port: int = 0,
+        first_broker_port: int = 0,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """A new cluster, or the one that is already in the folder `data`, if that has the same shape.
@@ -99,6 +100,7 @@ class LocalCluster:
             flush=flush,
             host=host,
             first_port=first_port,
+            first_broker_port=first_broker_port,
             settings=check_settings(settings or {}),
         )
         self._is_temporary = data is None

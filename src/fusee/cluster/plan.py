@@ -132,6 +132,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     host: str = "127.0.0.1"
     first_port: int = 0
     """0 takes any free ports."""
+    first_broker_port: int = 0
+    """With a first port: where brokers begin; 0 is 20 above it."""
     settings: dict[str, str] = {}
     """More settings, for every broker."""
 
@@ -147,11 +149,27 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         for name in ("role", "flush"):
             if getattr(self, name) not in ("sync", "async"):
                 raise ConfigError(f"{name} = {getattr(self, name)!r}: write sync or async")
-        last_port = self.first_port + _BROKERS_FROM + _BROKER_STEP * self.groups * self.replicas
-        if self.first_port and not 1_024 <= self.first_port <= last_port <= _PORT_MAX:
-            raise ConfigError(f"port {self.first_port}: between 1024 and {_PORT_MAX - (last_port - self.first_port)}")
+        self._check_ports()
         if len(self.settings) > _SETTINGS_MAX:
             raise ConfigError(f"{len(self.settings)} settings; at most {_SETTINGS_MAX}")
+
+    @property
+    def brokers_from(self) -> int:
+        """The port of the first broker, where ports are given."""
+        return self.first_broker_port or self.first_port + _BROKERS_FROM
+
+    def _check_ports(self) -> None:
+        if not self.first_port:
+            if self.first_broker_port:
+                raise ConfigError("a first port for brokers needs one for name servers too")
+            return
+        span = _BROKER_STEP * self.groups * self.replicas
+        for port, last_port in (
+            (self.first_port, self.first_port if self.first_broker_port else self.brokers_from + span),
+            (self.brokers_from, self.brokers_from + span),
+        ):
+            if not 1_024 <= port <= last_port <= _PORT_MAX:
+                raise ConfigError(f"port {port}: between 1024 and {_PORT_MAX - (last_port - port)}")
 
     @property
     def text(self) -> str:
@@ -178,7 +196,7 @@ def nodes_of(shape: Shape, ports: Sequence[int] = ()) -> tuple[Node, ...]:
             number, broker_id = divmod(index, shape.replicas)
             group = f"broker-{chr(ord('a') + number)}"
             if shape.first_port:
-                port = shape.first_port + _BROKERS_FROM + index * _BROKER_STEP
+                port = shape.brokers_from + index * _BROKER_STEP
                 fast_port, ha_port = port - 2, port + 1
             else:
                 port, fast_port, ha_port = next(given), next(given), next(given)

@@ -1,0 +1,96 @@
+"""`fusee serve --brokers N`: a name server and N broker processes, watched over until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+
+from fusee import __version__
+from fusee.cluster.errors import ClusterError
+from fusee.cluster.local import LocalCluster
+from fusee.cluster.processes import ProcessState
+from fusee.errors import ConfigError
+from fusee.service import run, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fusee.standalone import DataFolder
+
+_log = logging.getLogger(__name__)
+
+_WATCH_SECONDS: Final = 1.0
+_EVERYWHERE: Final = frozenset({"0.0.0.0", "::", ""})
+
+
+class SeveralBrokers:
+    """A local cluster whose processes end with this one; one that dies is started again."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start every process and wait until they have found each other. Raises ClusterError."""
+        await asyncio.to_thread(self.cluster.start)
+        self._watch = asyncio.create_task(self._watch_over())
+
+    async def stop(self) -> None:
+        """End every process."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait([self._watch])
+        await asyncio.to_thread(self.cluster.stop)
+
+    async def _watch_over(self) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            for name in self.cluster.nodes:
+                if self.cluster.process_state(name) is ProcessState.GONE:
+                    _log.warning("%s ended by itself and is started again; see %s", name, self.cluster.log_path(name))
+                    try:
+                        await asyncio.to_thread(self.cluster.start_node, name)
+                    except ClusterError as error:
+                        _log.error("%s was not started again: %s", name, error)
+
+
+def serve_several(
+    folder: DataFolder,
+    *,
+    brokers: int,
+    host: str,
+    namesrv_port: int,
+    broker_port: int,
+    settings: dict[str, str],
+    on_started: Callable[[str], object],
+) -> None:
+    """Run them until SIGTERM or SIGINT; `on_started` is called with the name servers. Raises ConfigError."""
+    if host in _EVERYWHERE:
+        raise ConfigError(
+            f"--host {host} with --brokers: clients are told this address, so give one of this machine that they reach"
+        )
+    folder.check_for_several()
+    cluster = LocalCluster(
+        folder.cluster,
+        groups=brokers,
+        replicas=1,
+        name_servers=1,
+        host=host,
+        first_port=namesrv_port,
+        first_broker_port=broker_port if namesrv_port else 0,
+        settings=settings,
+    )
+    program = SeveralBrokers(cluster)
+
+    def started() -> None:
+        out = Console(highlight=False, soft_wrap=True)
+        out.print(f"fusee {__version__}: {brokers} brokers, data in {folder.cluster}", markup=False)
+        for node in cluster.nodes.values():
+            kind = "broker" if node.is_broker else "name server"
+            out.print(f"{kind} [bold]{node.name}[/] listening on [bold]{node.address}[/], which clients are told")
+        on_started(cluster.name_servers)
+
+    run(serve(program, started))

@@ -1,0 +1,137 @@
+"""`fusee serve` as a person runs it: a real process, its first words, its ends, what it keeps."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import fusee.sync
+from fusee.cluster.local import LocalCluster
+from tests.cli.test_broker_command import SMALL
+from tests.cli.test_namesrv_command import command, finish
+
+
+class Serving:
+    """A `fusee serve` that has said how to send a first message; `said` is everything until there."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.said = ""
+        for line in process.stdout:
+            self.said += line
+            if "message tail" in line:
+                break
+        found = re.search(r"NAMESRV_ADDR='([^']+)'", self.said)
+        assert found is not None, self.said + (process.stderr.read() if process.stderr else "")
+        self.name_server = found[1]
+
+    def stop(self, by: signal.Signals = signal.SIGTERM) -> str:
+        self.process.send_signal(by)
+        _, logged = self.process.communicate(timeout=40)
+        assert self.process.returncode == 0, logged
+        assert "Traceback" not in logged
+        return logged
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[Serving]:
+    process = command("serve", "--namesrv-port", "0", "--broker-port", "0", "--data", str(folder), *arguments, **SMALL)
+    try:
+        yield Serving(process)
+    finally:
+        process.kill()
+        process.communicate()
+        if (folder / "cluster").exists():
+            LocalCluster.open(folder / "cluster").stop(grace=0)
+
+
+def refused(process: subprocess.Popen[str]) -> str:
+    """What it said before it ended with the code of a wrong command line."""
+    code, _, said = finish(process)
+    assert code == 2, said
+    return said
+
+
+def bodies(name_server: str) -> list[bytes]:
+    with fusee.sync.connect(name_server) as mq:
+        return [message.body for message in mq.admin.browse("orders", limit=10)]
+
+
+def test_says_where_it_listens_and_keeps_messages_over_a_stop_by_either_signal(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "data"
+    with serving(folder) as running:
+        assert f"data in {folder}" in running.said
+        assert re.search(r"name server listening on 127\.0\.0\.1:\d+", running.said)
+        told = re.search(r"listening on (127\.0\.0\.1:\d+), fast port \S+; clients are told (\S+)", running.said)
+        assert told is not None
+        assert told[1] == told[2]
+        with fusee.sync.connect(running.name_server) as mq:
+            mq.send("orders", b"one")
+        running.stop(signal.SIGTERM)
+    assert not (folder / "store" / "abort").exists()
+    with serving(folder) as running:
+        assert bodies(running.name_server) == [b"one"]
+        running.stop(signal.SIGINT)
+
+
+def test_advertises_what_it_is_told_to(tmp_path: Path) -> None:
+    with serving(tmp_path, "--host", "0.0.0.0", "--advertise", "127.0.0.2") as running:
+        assert re.search(r"clients are told 127\.0\.0\.2:\d+", running.said)
+        assert running.name_server.startswith("127.0.0.1:")
+
+
+def test_settings_reach_the_broker_and_unknown_ones_are_refused(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, "--set", "defaultTopicQueueNums=3") as running,
+        fusee.sync.connect(running.name_server) as mq,
+    ):
+        assert mq.admin.broker_config("broker-a")["defaultTopicQueueNums"] == "3"
+    failed = command("serve", "--data", str(tmp_path), "--set", "nonsense=1")
+    assert refused(failed).count("fusee broker --print-config") == 1
+
+
+def test_logs_are_one_json_object_per_line(tmp_path: Path) -> None:
+    import msgspec
+
+    with serving(tmp_path, "--log-format", "json") as running:
+        logged = running.stop()
+    events = [msgspec.json.decode(line) for line in logged.splitlines()]
+    assert any(event["part"] == "broker.registration" and event["level"] == "info" for event in events)
+
+
+def test_several_brokers_are_one_cluster_a_dead_one_comes_back_and_none_outlives_it(tmp_path: Path) -> None:
+    with serving(tmp_path, "--brokers", "2") as running:
+        with fusee.sync.connect(running.name_server) as mq:
+            mq.admin.create_topic("orders", queues=1)
+            assert {group.broker_name for group in mq.admin.topic_route("orders").groups} == {"broker-a", "broker-b"}
+            cluster = LocalCluster.open(tmp_path / "cluster")
+            victim = cluster.node("broker-b").process
+            assert victim is not None
+            os.kill(victim.pid, signal.SIGKILL)
+            assert running.process.stderr is not None
+            for line in running.process.stderr:
+                if "broker-b ended by itself" in line:
+                    break
+            cluster.wait_ready()
+        pids = [node.process.pid for node in cluster.nodes.values() if node.process is not None]
+        assert victim.pid not in pids
+        assert len(pids) == 3
+        running.stop()
+        assert not any(cluster.is_running(name) for name in cluster.nodes)
+
+
+def test_a_folder_holds_one_broker_or_a_cluster_never_both(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    failed = command("serve", "--brokers", "2", "--data", str(tmp_path))
+    assert "messages of a single broker" in refused(failed)
+    (tmp_path / "store").rmdir()
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "cluster.json").write_text("{}")
+    failed = command("serve", "--data", str(tmp_path))
+    assert "--brokers N" in refused(failed)
