@@ -30,6 +30,9 @@ useEpollNativeSelector=true
 namesrvAddr=10.0.0.1:9876;10.0.0.2:9876
 """
 OURS = {
+    "bulkReadBytesMax",
+    "bulkReadBytesMaxInDisk",
+    "bulkReadEnable",
     "stagedApplicationsMax",
     "stagedBytesMax",
     "stagedPartsMax",

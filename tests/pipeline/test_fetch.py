@@ -108,6 +108,25 @@ def test_the_broker_filters(
     }
 
 
+@pytest.mark.parametrize("tags", ["*", "b"])
+def test_bulk_reads_and_pulls_give_the_same(
+    mq: fusee.sync.Connection, server: fusee.sync.EmbeddedServer, topic: str, tags: str
+) -> None:
+    with fusee.sync.embedded(topics={"t": 3}, bulk_read_enable=False) as without, without.connect() as other:
+        bulk = fill(mq, topic, 700, size=300)
+        pulled = fill(other, "t", 700, size=300)
+        both = [
+            rows(fetch(settings(at, tags=tags), ranges_of(name, queues), COLUMNS, batch_size=50_000))
+            for at, name, queues in ((server, topic, bulk), (without, "t", pulled))
+        ]
+    for found, queues in zip(both, (bulk, pulled), strict=True):
+        assert {queue_id: [body for _, body, _ in some] for queue_id, some in found.items()} == {
+            queue_id: wanted
+            for queue_id, bodies in queues.items()
+            if (wanted := [body for body in bodies if tags == "*" or int(body.split(b"-")[0]) % 2])
+        }
+
+
 def test_tags_of_the_same_hash_are_left_out(
     server: fusee.sync.EmbeddedServer, mq: fusee.sync.Connection, topic: str
 ) -> None:

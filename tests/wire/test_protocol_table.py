@@ -9,7 +9,7 @@ import pytest
 
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.lenient_json import decode_json, dumps_browser, dumps_fastjson
-from fusee.wire.protocol_table import EXTENSIONS_FROM, SERVED, TABLE, BodyKind, Conversation, Node, Status, entries_of
+from fusee.wire.protocol_table import EXTENSIONS, SERVED, TABLE, BodyKind, Conversation, Node, Status, entries_of
 from fusee.wire.response_table import RESPONSES
 from scripts import make_docs
 from tests.golden import frames
@@ -117,7 +117,7 @@ def test_compatibility_document_names_every_code() -> None:
     text = make_docs.compatibility()
     for name in [code.name for code in RequestCode] + [code.name for code in ResponseCode]:
         assert f"`{name}`" in text
-    served = {code for codes in SERVED.values() for code in codes if code < EXTENSIONS_FROM}
+    served = {code for codes in SERVED.values() for code in codes if code not in EXTENSIONS}
     assert f"Fusee serves {len(served)} of them" in text
 
 
@@ -127,3 +127,10 @@ def test_compatibility_document_links_to_headers_it_has() -> None:
         for header in (entry.request_header, entry.response_header):
             if header is not None:
                 assert f'<a id="{header.__name__.lower()}"></a>' in text
+
+
+def test_extensions_are_ours_and_nothing_of_the_reference_is() -> None:
+    extensions = {entry.code for entry in TABLE.values() if entry.is_extension}
+    assert RequestCode.BULK_READ in extensions
+    assert not extensions & {RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.SWITCH_TIMER_ENGINE}
+    assert all(entry.status is Status.SERVED for entry in TABLE.values() if entry.is_extension)

@@ -200,6 +200,15 @@ class BrokerConfig:
     reject_pull_consumer_enable: bool = False
     """Whether pulls of consumers that do not heartbeat are refused."""
 
+    bulk_read_enable: bool = True
+    """Whether ranges of queues may be read in bulk, as Spark does; else whoever asks pulls instead. (Ours.)"""
+
+    bulk_read_bytes_max: int = 4 * 1024 * 1024
+    """Bytes of records in the answer to a bulk read. (Ours.)"""
+
+    bulk_read_bytes_max_in_disk: int = 1024 * 1024
+    """The same when the records lie too far back to be in memory. (Ours.)"""
+
     enable_property_filter: bool = False
     """Whether SQL92 subscriptions are served."""
 

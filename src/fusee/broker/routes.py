@@ -32,6 +32,7 @@ _LANES: Final[Mapping[RequestCode, str]] = {
     RequestCode.PULL_MESSAGE: PULL,
     RequestCode.LITE_PULL_MESSAGE: PULL,
     RequestCode.PEEK_MESSAGE: PULL,
+    RequestCode.BULK_READ: PULL,
     RequestCode.END_TRANSACTION: TRANSACTION,
     RequestCode.STAGE_MESSAGES: SEND,
     RequestCode.COMMIT_STAGED_BATCH: TRANSACTION,
@@ -49,7 +50,7 @@ _LANES: Final[Mapping[RequestCode, str]] = {
 
 # The fast port is there so that a send never stands behind a pull.
 _NOT_ON_FAST_PORT: Final = frozenset(
-    {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.PEEK_MESSAGE}
+    {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.PEEK_MESSAGE, RequestCode.BULK_READ}
 )
 
 

@@ -27,6 +27,7 @@ from fusee.broker.groups import GroupTable
 from fusee.broker.handlers.admin_broker import BrokerHandlers
 from fusee.broker.handlers.admin_groups import GroupHandlers
 from fusee.broker.handlers.admin_topics import TopicHandlers
+from fusee.broker.handlers.bulk_read import BulkReadHandlers
 from fusee.broker.handlers.client import ClientHandlers
 from fusee.broker.handlers.consume_stats import ConsumeStatsHandlers
 from fusee.broker.handlers.offset import OffsetHandlers
@@ -440,6 +441,16 @@ class Broker:
                 holds=self.holds,
                 statistics=statistics,
                 clock=clock,
+                standing=standing,
+            ),
+            BulkReadHandlers(
+                config=config,
+                writer=writer,
+                topics=topics,
+                groups=groups,
+                offsets=offsets,
+                consumers=consumers,
+                statistics=statistics,
                 standing=standing,
             ),
             PeekHandlers(

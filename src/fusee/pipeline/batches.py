@@ -45,6 +45,7 @@ BATCH_SIZE: Final = 1 << 20
 DECOMPRESSED_SIZE_MAX: Final = 64 * 1024 * 1024
 """What a compressed body may become, as for consumers."""
 _INNER_BATCH: Final = SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH
+_FLAG_BYTE: Final = 39  # the last byte of the system flag
 _LOG_APPEND_TIME: Final = 1  # Kafka's timestampType
 
 
@@ -64,6 +65,17 @@ class RecordBatches:
         self._batch_size = max(batch_size, 1)
         self._waiting: list[Buffer] = []
         self._waiting_size = 0
+
+    def add_placed(self, records: Buffer, positions: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        """The batches of these records, all of them, where it is known where each begins; nothing is kept."""
+        yield from self.flush()
+        if not len(positions):
+            return
+        pieces = -(-len(records) // self._batch_size)
+        borders = np.arange(1, pieces) * (len(records) / pieces)
+        for piece in np.split(positions, np.searchsorted(positions, borders)):
+            if len(piece):
+                yield self._table.batch(records, piece)
 
     def add(self, records: Buffer) -> Iterator[pa.RecordBatch]:
         """The batches that are full with these records. Raises RecordError for what is no record."""
@@ -114,11 +126,14 @@ def cut_records(records: Buffer, start_offset: int, end_offset: int) -> Buffer:
 
     Inner batches that reach into the range are unwrapped, so that no message outside of it stays.
     """
-    records = unwrapped(records)
     found, stop = find_records(records)
     check_stop(records, stop)
     if not len(found):
         return b""
+    plain = unwrapped(records, found)
+    if plain is not None:
+        records = plain
+        found, stop = find_records(records)
     view = np.frombuffer(records, np.uint8)
     queue_offsets = windows(view, ">i8")[found + HEAD.fields["queue_offset"][1]]  # type: ignore[index]
     borders = np.append(found, stop)
@@ -126,17 +141,16 @@ def cut_records(records: Buffer, start_offset: int, end_offset: int) -> Buffer:
     return memoryview(records)[borders[first] : borders[last]]
 
 
-def unwrapped(records: Buffer) -> Buffer:
-    """The records with each inner batch replaced by its messages; the same object when there is none."""
-    found, _ = find_records(records)
-    if not len(found):
-        return records
+def unwrapped(records: Buffer, positions: NDArray[np.int64]) -> bytes | None:
+    """The records at these positions with each inner batch replaced by its messages; None when there is none."""
     view = np.frombuffer(records, np.uint8)
-    sys_flags = windows(view, ">i4")[found + HEAD.fields["sys_flag"][1]]  # type: ignore[index]
-    if not (sys_flags & _INNER_BATCH == _INNER_BATCH).any():
-        return records
+    if not len(positions) or positions[-1] > len(view) - HEAD.itemsize:
+        return None  # no whole record, which the decoder says
+    flag_bytes = view[positions + _FLAG_BYTE]
+    if not (flag_bytes & _INNER_BATCH == _INNER_BATCH).any():
+        return None
     parts: list[Buffer] = []
-    for position, sys_flag in zip(found.tolist(), sys_flags.tolist(), strict=True):
+    for position, sys_flag in zip(positions.tolist(), flag_bytes.tolist(), strict=True):
         *_, end = record_bounds(records, position, len(records))
         if is_inner_batch(sys_flag):
             try:
@@ -164,11 +178,11 @@ class _Table:
         self._needs = tuple(sorted(needs or {"queue_id"}))
 
     def batch(self, data: Buffer, positions: NDArray[np.int64]) -> pa.RecordBatch:
-        plain = unwrapped(data)
+        plain = unwrapped(data, positions)
         decoded = decode_columns(
-            plain,
+            data if plain is None else plain,
             columns=self._needs,
-            positions=positions if plain is data else None,
+            positions=positions if plain is None else None,
             decompress=True,
             body_size_max=DECOMPRESSED_SIZE_MAX,
         )

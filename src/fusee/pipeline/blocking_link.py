@@ -70,6 +70,7 @@ class BlockingLink:
         self._opaque = 0
         self._expected: set[int] = set()
         self._early: dict[int, Answer] = {}
+        self._spare = np.empty(0, np.uint8)
 
     @property
     def is_idle(self) -> bool:
@@ -96,14 +97,17 @@ class BlockingLink:
         self._expected.add(opaque)
         return opaque
 
-    def receive(self, opaque: int) -> Answer:
+    def receive(self, opaque: int, *, reuse: bool = False) -> Answer:
         """The answer to this request; answers to others that come first are kept for them.
+
+        With `reuse` the body lies in memory that the next such call overwrites: fresh memory for every large answer
+        costs as much as receiving it. Only for one request at a time.
 
         Raises RequestTimeoutError when nothing comes in time, ConnectionLostError, or ProtocolError. The connection is
         of no more use then.
         """
         while opaque not in self._early:
-            answer = self._read()
+            answer = self._read(reuse)
             number = answer.command.opaque
             if answer.command.is_response and number in self._expected:
                 self._early[number] = answer
@@ -114,9 +118,9 @@ class BlockingLink:
         """Send and wait for the answer."""
         return self.receive(self.send(command))
 
-    def _read(self) -> Answer:
+    def _read(self, reuse: bool) -> Answer:
         try:
-            return self._read_frame()
+            return self._read_frame(reuse)
         except TimeoutError as error:
             raise RequestTimeoutError(
                 f"{self.address} did not answer within {self._timeout_ms} ms", address=self.address
@@ -126,7 +130,7 @@ class BlockingLink:
                 f"the connection to {self.address} broke: {error}", address=self.address
             ) from error
 
-    def _read_frame(self) -> Answer:
+    def _read_frame(self, reuse: bool) -> Answer:
         head = self._ahead
         while len(head) < _WORDS.size:
             head += self._receive_some()
@@ -146,8 +150,7 @@ class BlockingLink:
         command = decode_json_header(header) if form == 0 else decode_binary_header(header, self._layouts)
         end = 4 + length
         self._ahead = head[end:]
-        # not zeroed: all of it is overwritten
-        body = memoryview(np.empty(end - body_start, np.uint8))  # type: ignore[arg-type]
+        body = self._memory(end - body_start, reuse)
         got = min(len(head), end) - body_start
         body[:got] = head[body_start : body_start + got]
         while got < len(body):
@@ -158,6 +161,14 @@ class BlockingLink:
                 )
             got += received
         return Answer(command, body)
+
+    def _memory(self, size: int, reuse: bool) -> memoryview:
+        # not zeroed: all of it is overwritten
+        if not reuse:
+            return memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type]
+        if len(self._spare) < size:
+            self._spare = np.empty(size + size // 8, np.uint8)
+        return memoryview(self._spare)[:size]  # type: ignore[arg-type]
 
     def _receive_some(self) -> bytes:
         received = self._socket.recv_into(self._head)

@@ -20,11 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from fusee.clock import SystemClock
 from fusee.errors import DataLossError, FuseeError, ProtocolError, TopicNotFoundError, UnavailableError
 from fusee.filter import parse_subscription
 from fusee.pipeline.batches import BATCH_SIZE, RecordBatches
 from fusee.pipeline.blocking_link import BlockingLink, client_context
 from fusee.pipeline.broker_addresses import BrokerAddresses
+from fusee.pipeline.bulk_reads import BulkReadRefusedError, read_in_bulk
 from fusee.pipeline.progress import OffsetsGoneError, RangeProgress
 from fusee.pipeline.pulls import PullTerms, pull_ranges
 from fusee.wire.codes import ResponseCode
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from fusee.message.record_layout import Buffer
     from fusee.pipeline.ranges import QueueRange
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 PULL_BATCH_SIZE: Final = 32
 PULL_TIMEOUT_MS: Final = 30_000
 _IDLE_LINKS_MAX: Final = 16
+_REFUSAL_REMEMBERED_S: Final = 300.0
 _RETRY_DELAY_MS_MAX: Final = 5_000
 
 
@@ -87,34 +89,52 @@ def fetch(
     tags = parse_subscription("", settings.tags).tags if settings.sql is None else frozenset[str]()
     for broker_name, group in by_broker.items():
         batches = RecordBatches(columns, broker_name=broker_name, batch_size=batch_size, tags=tags)
-        for records in _Reading(worker, broker_name, group).records():
-            yield from batches.add(records)
+        yield from _Reading(worker, broker_name, group, batches).batches()
         yield from batches.flush()
 
 
 class _Reading:
     """The ranges of one broker group, read to their ends whatever happens in between."""
 
-    def __init__(self, worker: _Worker, broker_name: str, ranges: list[RangeProgress]) -> None:
+    def __init__(self, worker: _Worker, broker_name: str, ranges: list[RangeProgress], batches: RecordBatches) -> None:
         self._worker = worker
+        self._batches = batches
         self._settings = worker.settings
         self._broker_name = broker_name
         self._ranges = ranges
         self._failures = 0
 
-    def records(self) -> Iterator[Buffer]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         while unread := [each for each in self._ranges if not each.is_done]:
             address, is_master = "", False
             try:
                 address, is_master = self._choose(unread[0].range.topic)
                 with self._worker.link(address) as link:
-                    for records in pull_ranges(link, unread, self._worker.terms):
-                        self._failures = 0
-                        yield records
+                    yield from self._read(link, unread)
             except OffsetsGoneError as gone:
                 self._gone(gone, address, is_master)
             except (FuseeError, OSError) as error:
                 self._failed(error, unread)
+
+    def _read(self, link: BlockingLink, unread: list[RangeProgress]) -> Iterator[pa.RecordBatch]:
+        """In bulk where the broker does that, else by pulls."""
+        worker, terms = self._worker, self._worker.terms
+        by_topic: dict[str, list[RangeProgress]] = {}
+        for each in unread:
+            by_topic.setdefault(each.range.topic, []).append(each)
+        for topic, ranges in by_topic.items():
+            if terms.is_by_tag and worker.may_read_in_bulk(link.address, topic):
+                try:
+                    for records in read_in_bulk(link, topic, ranges, terms):
+                        self._failures = 0
+                        yield from self._batches.add_placed(records.data, records.positions)
+                    continue
+                except BulkReadRefusedError as refusal:
+                    logger.debug("%s is pulled from %s: %s", topic, link.address, refusal)
+                    worker.refused_bulk(link.address, topic)
+            for pulled in pull_ranges(link, ranges, terms):
+                self._failures = 0
+                yield from self._batches.add(pulled)
 
     def _choose(self, topic: str) -> tuple[str, bool]:
         """The address to try, and whether it is the master's."""
@@ -204,8 +224,18 @@ class _Worker:
             "TAG" if sql is None else "SQL92",
             settings.pull_batch_size,
         )
+        self._refused: dict[tuple[str, str], float] = {}
+        self._clock = SystemClock()
         self._idle: dict[str, list[BlockingLink]] = {}
         self._lock = threading.Lock()
+
+    def may_read_in_bulk(self, address: str, topic: str) -> bool:
+        """Whether it is worth asking: a refusal counts for a while."""
+        refused_at = self._refused.get((address, topic))
+        return refused_at is None or self._clock.monotonic() - refused_at > _REFUSAL_REMEMBERED_S
+
+    def refused_bulk(self, address: str, topic: str) -> None:
+        self._refused[address, topic] = self._clock.monotonic()
 
     @contextmanager
     def link(self, address: str) -> Iterator[BlockingLink]:

@@ -45,6 +45,10 @@ class PullTerms:
     count: int
 
     @property
+    def is_by_tag(self) -> bool:
+        return self.expression_type == "TAG"
+
+    @property
     def is_filtered(self) -> bool:
         return self.expression_type != "TAG" or self.expression != "*"
 

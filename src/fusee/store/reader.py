@@ -87,7 +87,7 @@ def read_messages(
     if not min_offset <= queue_offset < max_offset:
         return _outside(queue_offset, min_offset, max_offset, correct_offset=correct_offset)
     if memory_size is None:
-        memory_size = _memory_size(config.access_message_in_memory_max_ratio)
+        memory_size = in_memory_size(config)
     get = _Get(log, config, queue, queue_offset, max_count, max_bytes, memory_size)
     if not (
         isinstance(queue, ConsumeQueue)
@@ -379,6 +379,11 @@ def _properties(record: memoryview, log_offset: int) -> bytes:
 @lru_cache(maxsize=_UNPACKED_MAX)
 def _entries_struct(count: int) -> Struct:
     return Struct(">" + "qiq" * count)
+
+
+def in_memory_size(config: StoreConfig) -> int:
+    """How much of the end of the log counts as being in memory."""
+    return _memory_size(config.access_message_in_memory_max_ratio)
 
 
 @lru_cache(maxsize=8)

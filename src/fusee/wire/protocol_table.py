@@ -27,6 +27,7 @@ from fusee.wire.bodies import (
 )
 from fusee.wire.codes import RequestCode as Rq
 from fusee.wire.headers import admin as ha
+from fusee.wire.headers import bulk_read as hb
 from fusee.wire.headers import client as hc
 from fusee.wire.headers import controller as hk
 from fusee.wire.headers import namesrv as hn
@@ -99,8 +100,8 @@ class BodyKind(Enum):
     BINARY = "binary"
 
 
-EXTENSIONS_FROM: Final = 60_000
-"""Codes from here on are Fusee's own."""
+EXTENSIONS: Final = range(60_000, 61_000)
+"""Codes of Fusee's own, in a gap between those of the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ class Entry:
     @property
     def is_extension(self) -> bool:
         """Whether the code is Fusee's own, which the reference does not know."""
-        return self.code >= EXTENSIONS_FROM
+        return self.code in EXTENSIONS
 
     def status_at(self, node: Node) -> Status:
         """Whether our program of this kind answers."""
@@ -258,6 +259,7 @@ SERVED: Final[Mapping[Node, frozenset[Rq]]] = {
             Rq.GET_COLD_DATA_FLOW_CTR_INFO,
             Rq.SET_COMMITLOG_READ_MODE,
             Rq.PEEK_MESSAGE,
+            Rq.BULK_READ,
         }
     ),
 }
@@ -356,6 +358,8 @@ _ENTRIES: Final[Iterable[Entry]] = (
         hl.PullMessage, (hl.PullMessageResponse, _RECORDS)),
     _pull(Rq.LITE_PULL_MESSAGE, "The same for a lite pull consumer",
         hl.PullMessage, (hl.PullMessageResponse, _RECORDS)),
+    _pull(Rq.BULK_READ, "Ranges of several queues of a topic, in log order",
+        (hb.BulkReadRequest, _BINARY), (hb.BulkReadResponse, _RECORDS)),
     _pull(Rq.QUERY_MESSAGE, "Find messages by key", hl.QueryMessage, (hl.QueryMessageResponse, _RECORDS)),
     _pull(Rq.VIEW_MESSAGE_BY_ID, "Read one message by its offset id", hl.ViewMessage, _RECORDS),
 
