@@ -39,10 +39,13 @@ FuseeError
     └── NotSupportedError       the peer does not serve this request
 
 Every error has `retryable` (whether the same call may succeed later or elsewhere), and what is known of `code` (the
-peer's answer), `topic` and `address`. `fusee.admin.AdminError` gathers what failed at several servers.
+peer's answer), `topic` and `address`. `fusee.admin.AdminError` gathers what failed at several servers. An error can be
+copied and pickled, and so comes back whole from another process.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class FuseeError(Exception):
@@ -52,6 +55,9 @@ class FuseeError(Exception):
     code: int | None = None
     topic: str = ""
     address: str = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, dict(self.__dict__))
 
 
 class ConfigError(FuseeError):
@@ -241,3 +247,10 @@ class InvalidRequestError(RemoteError):
 
 class NotSupportedError(RemoteError):
     """The peer has no handler for this request."""
+
+
+def _restored(kind: type[FuseeError], args: tuple[Any, ...], state: dict[str, Any]) -> FuseeError:
+    """The error again, without its constructor: what that made of its arguments is in the state."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from zlib import decompress
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from fusee.client.hooks import SendContext
 from fusee.client.producer import Producer
 from fusee.client.selection import place_of_key
-from fusee.errors import InvalidRequestError, MessageError
+from fusee.errors import InvalidRequestError, MessageError, RequestTimeoutError
 from fusee.message.model import Message, MessageQueue
 from fusee.wire.codes import ResponseCode
 from tests.client.scripted import ScriptedCluster, play
@@ -227,10 +228,16 @@ def test_messages_of_one_key_keep_their_order_whatever_their_tags() -> None:
             )
         ]
         results = await cluster.within(5.0, asyncio.gather(*sends))
-        taken = [element.body[:2] for sent in cluster.sends[1:] for element in sent.elements]
+        taken = [
+            body[:2]
+            for sent in cluster.sends[1:]
+            for body in ([element.body for element in sent.elements] if sent.header.batch else [decompress(sent.body)])
+        ]
         assert taken == [b"%02d" % number for number in range(14)]
         assert {result.queue.queue_id for result in results} == {place_of_key("k", 4)}
-        tags = [{element.properties["TAGS"] for element in sent.elements} for sent in cluster.sends]
+        tags = [
+            {element.properties["TAGS"] for element in sent.elements} for sent in cluster.sends if sent.header.batch
+        ]
         assert all(len(each) == 1 for each in tags)
 
     play(scene)
@@ -256,6 +263,69 @@ def test_messages_of_one_key_before_the_route_is_known_stay_before_those_after(o
     play(scene)
 
 
+@pytest.mark.parametrize("fixed", [{"order_by": "k"}, {"queue": MessageQueue("orders", "broker-a", 0)}])
+def test_what_travels_alone_keeps_its_place_among_the_batches_of_its_queue(fixed: dict[str, Any]) -> None:
+    async def scene(cluster: ScriptedCluster) -> None:
+        cluster.route("orders", 1)
+        producer = await warm(cluster)
+        cluster.broker.answers.append(None)
+        large = b"large" * 2_000
+        together = [Message("orders", b"2"), Message("orders", b"3")]
+        sends = [
+            producer.send("orders", b"0", **fixed),
+            producer.send("orders", large, **fixed),
+            producer.send_batch(together, **fixed),
+            producer.send("orders", b"4", properties={"a": "b"}, **fixed),
+            producer.send("orders", large, properties={"a": "b"}, **fixed),
+            producer.send("orders", b"6", **fixed),
+        ]
+        await cluster.settle()
+        assert batches(cluster) == [[b"0"]]
+        cluster.broker.release(0)
+        await cluster.within(1.0, asyncio.gather(*sends))
+        assert batches(cluster) == [[b"0"], [b"2", b"3"], [b"4"], [b"6"]]
+        alone = [place for place, sent in enumerate(cluster.sends) if not sent.header.batch]
+        assert alone == [1, 4]
+        assert all(len(cluster.sends[place].body) < len(large) for place in alone)
+
+    play(scene)
+
+
+def test_selector_is_asked_once_for_a_message_that_travels_alone() -> None:
+    async def scene(cluster: ScriptedCluster) -> None:
+        cluster.route("orders", 4)
+        producer = await warm(cluster)
+        asked: list[MessageQueue] = []
+
+        def in_turn(queues: Any, message: Message, argument: object) -> MessageQueue:
+            asked.append(queues[len(asked) % len(queues)])
+            return asked[-1]
+
+        results = [
+            await cluster.within(1.0, producer.send("orders", b"large" * 2_000, selector=in_turn)) for _ in range(3)
+        ]
+        assert [result.queue for result in results] == asked
+        assert len(asked) == 3
+
+    play(scene)
+
+
+def test_time_out_of_one_message_is_not_that_of_its_neighbours() -> None:
+    async def scene(cluster: ScriptedCluster) -> None:
+        cluster.route("orders", 1)
+        producer = await warm(cluster, retry_times_when_send_failed=0)
+        cluster.broker.answers.extend((None, None))
+        patient = producer.send("orders", b"0")
+        hasty = producer.send("orders", b"1", timeout_ms=50)
+        await cluster.advance(0.1)
+        assert isinstance(hasty.exception(), RequestTimeoutError)
+        assert not patient.done()
+        cluster.broker.release(0)
+        await cluster.within(0.0, patient)
+
+    play(scene)
+
+
 def test_failure_of_the_batch_is_the_failure_of_each() -> None:
     async def scene(cluster: ScriptedCluster) -> None:
         cluster.route("orders", 1)
@@ -263,7 +333,9 @@ def test_failure_of_the_batch_is_the_failure_of_each() -> None:
         cluster.broker.answers.append(ResponseCode.MESSAGE_ILLEGAL)
         sends = [producer.send("orders", b"x") for _ in range(3)]
         errors = await cluster.within(1.0, asyncio.gather(*sends, return_exceptions=True))
-        assert all(isinstance(error, InvalidRequestError) for error in errors)
+        refused = [error for error in errors if isinstance(error, InvalidRequestError)]
+        assert {(error.code, error.topic) for error in refused} == {(ResponseCode.MESSAGE_ILLEGAL, "orders")}
+        assert len(set(map(id, refused))) == 3  # each is raised on its own, with a trace of its own
         await cluster.within(1.0, producer.send("orders", b"y"))
         assert producer.in_flight == 0
 

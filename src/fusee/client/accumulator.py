@@ -1,15 +1,16 @@
 """Automatic batching: messages that are sent at about the same time travel together (Java: ProduceAccumulator).
 
-Messages are gathered by kind: topic, queue if it is fixed, whether to wait for storage, and tag, because topics whose
-queues are of the batch kind filter a batch as a whole. What is gathered leaves
+Messages are gathered by kind: topic, queue if it is fixed, whether to wait for storage, time-out, and tag, because
+topics whose queues are of the batch kind filter a batch as a whole. What is gathered leaves
 
 - when it is full (`batch_max_bytes`);
 - at the end of the turn of the loop, when no batch of its kind is under way: nobody waits without need;
 - when the last batch of its kind is answered, or after `batch_linger_ms`, whichever is first.
 
 So a single sender pays no delay, and the busier the producer, the larger its batches. (Java always waits for size or
-time.) Messages for a fixed queue keep their order: its batches leave one after the other, and a message of another tag
-closes the batch before it. A message that is cancelled before its batch leaves is not sent.
+time.) Messages for a fixed queue keep their order: its batches leave one after the other, and a message of another
+kind, or one that travels alone, closes the batch before it. A message that is cancelled before its batch leaves is not
+sent.
 """
 
 from __future__ import annotations
@@ -44,13 +45,14 @@ class Kind:
 
     def __init__(
         self, accumulator: Accumulator, publication: Publication, queue: MessageQueue | None, wait_stored: bool,
-        tag: str | None,
+        tag: str | None, timeout: float,
     ) -> None:  # fmt: skip
         self._accumulator = accumulator
         self.publication = publication
         self.queue = queue
         self.wait_stored = wait_stored
         self.tag = tag
+        self.timeout = timeout
         self.in_flight = 0
         self._timer: TimerHandle | None = None
         self._flush_is_due = False
@@ -62,7 +64,6 @@ class Kind:
         self.elements: list[tuple[int, bytes, str]] = []
         self.keys: list[str] = []
         self.size = 0
-        self.timeout = 0.0
 
     def add(
         self,
@@ -72,7 +73,6 @@ class Kind:
         body: bytes,
         properties: str,
         key: str | None,
-        timeout: float,
     ) -> None:
         """Gather one message."""
         accumulator = self._accumulator
@@ -80,13 +80,10 @@ class Kind:
         if self.size + size > accumulator.batch_max_bytes and self.futures:
             self.flush()
         if not self.futures:
-            self.timeout = timeout
             if self.in_flight == 0:
                 self.flush_soon()
             else:
                 self._timer = accumulator.timers.call_later(accumulator.linger, self.flush)
-        elif timeout < self.timeout:
-            self.timeout = timeout
         self.futures.append(future)
         self.unique_ids.append(unique_id)
         self.elements.append((flag, body, properties))
@@ -113,9 +110,7 @@ class Kind:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        futures, unique_ids, elements, keys, timeout = (
-            self.futures, self.unique_ids, self.elements, self.keys, self.timeout,
-        )  # fmt: skip
+        futures, unique_ids, elements, keys = self.futures, self.unique_ids, self.elements, self.keys
         self._accumulator.held -= self.size
         self._clear()
         if any(map(asyncio.Future.cancelled, futures)):
@@ -129,7 +124,7 @@ class Kind:
         batch = GatheredBatch.joined(futures, unique_ids, elements, loop=self._accumulator.loop)
         batch.over = self._over
         self.in_flight += 1
-        self._accumulator.begin(batch, self, keys, timeout)
+        self._accumulator.begin(batch, self, keys)
 
     def _over(self) -> None:
         self.in_flight -= 1
@@ -143,14 +138,14 @@ class Accumulator:
 
     def __init__(
         self,
-        begin: Callable[[GatheredBatch, Kind, list[str], float], None],
+        begin: Callable[[GatheredBatch, Kind, list[str]], None],
         *,
         timers: Timers,
         linger_ms: int,
         batch_max_bytes: int,
         total_max_bytes: int,
     ) -> None:
-        """`begin` sends a batch of a kind, with these keys, within so many seconds."""
+        """`begin` sends a batch of a kind, with these keys."""
         if not 1 <= linger_ms <= LINGER_MS_MAX:
             raise ConfigError(f"batch_linger_ms is {linger_ms}; it is 1 to {LINGER_MS_MAX}")
         if not 1 <= batch_max_bytes <= BATCH_BYTES_MAX:
@@ -164,7 +159,7 @@ class Accumulator:
         self.held = 0
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._total_max_bytes = total_max_bytes
-        self._kinds: dict[tuple[str, MessageQueue | None, bool, str | None], Kind] = {}
+        self._kinds: dict[tuple[str, MessageQueue | None, bool, str | None, float], Kind] = {}
         # Of each fixed queue only one kind gathers at a time, so that messages keep their order.
         self._last_of_queue: dict[MessageQueue, Kind] = {}
 
@@ -183,17 +178,17 @@ class Accumulator:
     ) -> asyncio.Future[SendResult]:
         """Gather a message; its sender's future."""
         future: asyncio.Future[SendResult] = self.loop.create_future()
-        named = (publication.topic, queue, wait_stored, tag)
+        named = (publication.topic, queue, wait_stored, tag, timeout)
         kind = self._kinds.get(named)
         if kind is None:
-            kind = self._kinds[named] = Kind(self, publication, queue, wait_stored, tag)
+            kind = self._kinds[named] = Kind(self, publication, queue, wait_stored, tag, timeout)
         if queue is not None:
             before = self._last_of_queue.get(queue)
             if before is not kind:
                 if before is not None:
                     before.flush()
                 self._last_of_queue[queue] = kind
-        kind.add(future, unique_id, flag, body, properties, key, timeout)
+        kind.add(future, unique_id, flag, body, properties, key)
         if self.held > self._total_max_bytes:
             self.flush()
         return future
@@ -203,9 +198,15 @@ class Accumulator:
         for kind in list(self._kinds.values()):
             kind.flush()
 
+    def flush_queue(self, queue: MessageQueue) -> None:
+        """Send what is gathered for this queue, because something that travels alone comes behind it."""
+        kind = self._last_of_queue.get(queue)
+        if kind is not None:
+            kind.flush()
+
     def forget_if_idle(self, kind: Kind) -> None:
         """Keep no kind that is not in use: tags and queues may be many."""
-        named = (kind.publication.topic, kind.queue, kind.wait_stored, kind.tag)
+        named = (kind.publication.topic, kind.queue, kind.wait_stored, kind.tag, kind.timeout)
         if kind.in_flight == 0 and not kind.futures and self._kinds.get(named) is kind:
             del self._kinds[named]
             if kind.queue is not None and self._last_of_queue.get(kind.queue) is kind:

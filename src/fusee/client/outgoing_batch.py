@@ -8,6 +8,7 @@ kind.
 from __future__ import annotations
 
 import asyncio
+from copy import copy
 from struct import Struct
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -147,6 +148,6 @@ class GatheredBatch(OutgoingBatch):
     def refuse(self, error: type | BaseException) -> None:
         for future in self.futures:
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(copy(error))  # each is raised on its own, with a trace of its own
         asyncio.Future.cancel(self)  # nobody waits for the batch as such
         self.over()

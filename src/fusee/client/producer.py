@@ -311,10 +311,10 @@ class Producer:
                     choose = self._choice(None, order_by, queue, None, None)
                 timeout = self._timeout if timeout_ms is None else self._timeout_of(timeout_ms)
                 accumulator = self._accumulator
-                if accumulator is not None and (
-                    size < self._threshold
-                    if choose is None
-                    else publication.lanes and (topic, order) not in dispatch.in_order
+                if (
+                    accumulator is not None
+                    and size < self._threshold
+                    and (choose is None or (publication.lanes and (topic, order) not in dispatch.in_order))
                 ):
                     return accumulator.add(
                         publication, None if choose is None else choose(publication).queue, True, tag,
@@ -335,10 +335,10 @@ class Producer:
                 out.retries = self._retries
                 out.timeout = timeout
                 out.deadline = self._monotonic() + timeout
-                if order is None:
+                if choose is None:
                     dispatch.begin(out)
                 else:
-                    dispatch.begin_in_order(out, order)
+                    self._begin(out, order)
                 return out
         message = self._message(
             topic, body, order_by, tag=tag, key=key, keys=keys, properties=properties, flag=flag,
@@ -349,7 +349,7 @@ class Producer:
         sent = self._gathered(message, choose, order_by, timeout)
         if sent is None:
             sent = out = self._outgoing(message, choose, timeout)
-            self._begin(out, order_by)
+            self._begin(out, None if order_by is None else order_text(order_by))
         return sent
 
     def send_async(
@@ -372,7 +372,7 @@ class Producer:
             sent = out = self._outgoing(message, choose, timeout)
             out.communication = "async"
             out.retries = self._callback_retries
-            self._begin(out, order_by)
+            self._begin(out, None if order_by is None else order_text(order_by))
         sent.add_done_callback(partial(_call_back, callback))
 
     async def send_oneway(self, topic: str | Message, body: object = None, **options: Any) -> None:
@@ -428,7 +428,7 @@ class Producer:
             )
         self._own(batch, self._dispatch.publication(checked[0].topic), choose, self._timeout_of(timeout_ms))
         batch.message = Message(checked[0].topic, batch.body, batch.property_map(), 0)
-        self._begin(batch, order_by)
+        self._begin(batch, None if order_by is None else order_text(order_by))
         return batch
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -580,11 +580,23 @@ class Producer:
             raise MessageError(f"timeout_ms is {timeout_ms}; it must be positive")
         return timeout_ms / 1000
 
-    def _begin(self, out: Outgoing, order_by: object) -> None:
-        if order_by is None:
-            self._dispatch.begin(out)
+    def _begin(self, out: Outgoing, order: str | None) -> None:
+        dispatch, accumulator, publication = self._dispatch, self._accumulator, out.publication
+        if (
+            accumulator is not None
+            and out.choose is not None
+            and publication.lanes
+            and (publication.topic, order) not in dispatch.in_order
+        ):
+            # It takes its turn among the batches of its queue.
+            queue = out.choose(publication).queue
+            out.choose = partial(_of_queue, queue)
+            accumulator.flush_queue(queue)
+            dispatch.begin_in_order(out, queue)
+        elif order is None:
+            dispatch.begin(out)
         else:
-            self._dispatch.begin_in_order(out, order_text(order_by))
+            dispatch.begin_in_order(out, order)
 
     def _gathered(
         self, message: Message, choose: Choice | None, order_by: object, timeout: float
@@ -597,7 +609,7 @@ class Producer:
             or message.is_transactional
             or message.topic.startswith(RETRY_PREFIX)
             or names.PRODUCER_GROUP in message.properties
-            or (choose is None and len(message.body) >= self._threshold)
+            or len(message.body) >= self._threshold
         ):
             return None
         publication = self._dispatch.publication(message.topic)
@@ -612,12 +624,12 @@ class Producer:
             message.properties.get(names.KEYS), timeout,
         )  # fmt: skip
 
-    def _begin_gathered(self, batch: GatheredBatch, kind: Kind, keys: list[str], timeout: float) -> None:
+    def _begin_gathered(self, batch: GatheredBatch, kind: Kind, keys: list[str]) -> None:
         batch.unique_id = self._next_id()
         batch.wait_stored = kind.wait_stored
         batch.properties = batch_properties(batch.unique_id, wait_stored=kind.wait_stored, tag=kind.tag, keys=keys)
         choose = None if kind.queue is None else partial(_of_queue, kind.queue)
-        self._own(batch, kind.publication, choose, timeout)
+        self._own(batch, kind.publication, choose, kind.timeout)
         if self._dispatch.is_watching:
             batch.message = Message(kind.publication.topic, batch.body, batch.property_map(), 0)
         if kind.queue is None:

@@ -73,22 +73,24 @@ def test_message_when_a_delay_level_is_asked_for_waits_so_long(answer: Any, wait
 
 
 def test_message_when_levels_are_a_function_asks_it_and_survives_its_failure(caplog: pytest.LogCaptureFixture) -> None:
-    def level(message: ReceivedMessage) -> int:
+    def level(message: ReceivedMessage) -> Any:
         if message.body == b"odd":
             raise KeyError("no idea")
-        return 1
+        return 1 if message.body == b"even" else None
 
     async def scene(on: Stage) -> None:
         notes = Notes()
-        notes.answers = {"even": [False], "odd": [False]}
-        await on.consumer(notes, delay_level_when_next_consume=level)
+        notes.answers = {"even": [False], "odd": [False], "none": [False]}
+        consumer = await on.consumer(notes, delay_level_when_next_consume=level)
         await on.world.advance(3)
-        await on.send("even", "odd")
+        await on.send("even", "odd", "none")
         await on.world.advance(2)
-        assert notes.bodies == ["even", "odd", "even"]
+        assert notes.bodies == ["even", "odd", "none", "even"]
         await on.world.advance(10)
-        assert notes.bodies == ["even", "odd", "even", "odd"]
+        assert notes.bodies == ["even", "odd", "none", "even", "odd", "none"]
         assert "delay_level_when_next_consume failed" in caplog.text
+        assert "delay_level_when_next_consume gave None" in caplog.text
+        assert consumer.position(queue()) == 3
 
     stage(scene)
 

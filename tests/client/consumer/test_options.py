@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fusee.client.consumer.options import ConsumeResult, ConsumerOptions, RetryLater, consumer_options, retry_asked
@@ -40,6 +42,20 @@ def test_answer_when_a_refusal_says_how() -> None:
     assert dead is not None
     assert dead.delay_level == -1
     assert str(RetryLater("stock is empty")) == "stock is empty"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"delay_level": "3"}, {"delay_level": 1.5}, {"delay_level": -2}, {"suspend_ms": "1"}]
+)
+def test_retry_when_it_says_nonsense_is_refused_where_it_is_made(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        RetryLater(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [-2, 1.5, "3", True, None])
+def test_delay_level_when_nonsense_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="delay_level_when_next_consume is"):
+        consumer_options({"delay_level_when_next_consume": wrong})
 
 
 def test_options_when_made_cannot_be_changed() -> None:

@@ -21,6 +21,14 @@ DelayLevels: TypeAlias = int | Callable[[ReceivedMessage], int]
 level; -1 makes it a dead letter. A function decides for each message."""
 
 
+DELAY_LEVELS_SAID: Final = "it is 0 for the broker's own choice, 1 or more for a level, -1 for a dead letter"
+
+
+def is_delay_level(value: object) -> bool:
+    """Whether this can be a delay level; how many there are the broker knows."""
+    return type(value) is int and value >= DEAD_LETTER_LEVEL
+
+
 class ConsumeResult(Enum):
     """What a listener says of the messages it was given. None and True are SUCCESS, False is RETRY_LATER."""
 
@@ -34,7 +42,7 @@ class RetryLater(Exception):  # noqa: N818 - it is a request, not an error; rais
 
     `messages` are those of a batch that failed; without it, all. `delay_level` is as in DelayLevels, and None leaves it
     to the consumer's setting. An orderly consumer has no delay levels: it rests `suspend_ms` and then goes on with the
-    same message.
+    same message. Raises ConfigError for what is no level and no time.
     """
 
     def __init__(
@@ -46,6 +54,10 @@ class RetryLater(Exception):  # noqa: N818 - it is a request, not an error; rais
         suspend_ms: int | None = None,
     ) -> None:
         super().__init__(reason or "the listener asked for another try")
+        if delay_level is not None and not is_delay_level(delay_level):
+            raise ConfigError(f"delay_level is {delay_level!r}; {DELAY_LEVELS_SAID}")
+        if suspend_ms is not None and not isinstance(suspend_ms, int | float):
+            raise ConfigError(f"suspend_ms is {suspend_ms!r}; it is a number of milliseconds")
         self.messages = messages
         self.delay_level = delay_level
         self.suspend_ms = suspend_ms
@@ -151,6 +163,11 @@ class ConsumerOptions:
             value = getattr(self, name)
             if value != -1 and not low <= value <= high:
                 raise ConfigError(f"{name} is {value!r}; it must be -1, for no limit, or from {low} to {high}")
+        level = self.delay_level_when_next_consume
+        if not (callable(level) or is_delay_level(level)):
+            raise ConfigError(
+                f"delay_level_when_next_consume is {level!r}; {DELAY_LEVELS_SAID}, or a function of the message"
+            )
         if self.missing_topic not in ("raise", "wait"):
             raise ConfigError(f'missing_topic is {self.missing_topic!r}; it must be "raise" or "wait"')
 
@@ -160,10 +177,19 @@ class ConsumerOptions:
         if isinstance(level, int):
             return level
         try:
-            return level(message)
+            chosen = level(message)
         except Exception:  # noqa: BLE001 - a function of the user's, as the listener is
             _log.exception("delay_level_when_next_consume failed for %s; the broker chooses the delay", message)
             return 0
+        if not is_delay_level(chosen):
+            _log.error(
+                "delay_level_when_next_consume gave %r for %s, and the broker chooses the delay: %s",
+                chosen,
+                message,
+                DELAY_LEVELS_SAID,
+            )
+            return 0
+        return chosen
 
 
 def consumer_options(settings: ConsumerSettings | dict[str, Any]) -> ConsumerOptions:

@@ -28,7 +28,13 @@ from fusee.client.consumer.concurrent import Concurrent
 from fusee.client.consumer.held_queues import HeldQueues
 from fusee.client.consumer.iteration import BatchLoop, Iteration, MessageLoop
 from fusee.client.consumer.offsets import BrokerOffsets, LocalOffsets, broker_address, local_offsets_path
-from fusee.client.consumer.options import ConsumerOptions, consumer_options, retry_asked
+from fusee.client.consumer.options import (
+    DELAY_LEVELS_SAID,
+    ConsumerOptions,
+    consumer_options,
+    is_delay_level,
+    retry_asked,
+)
 from fusee.client.consumer.orderly import Orderly
 from fusee.client.consumer.rebalance import Rebalance
 from fusee.client.consumer.runners import Listener
@@ -327,6 +333,8 @@ class Consumer:
         self._check_running()
         if self.model is MessageModel.BROADCASTING:
             raise ConfigError("a broadcast group has no retry topic: each member consumes for itself")
+        if not is_delay_level(delay_level):
+            raise ConfigError(f"delay_level is {delay_level!r}; {DELAY_LEVELS_SAID}")
         return await self._send_back.send(message, delay_level)
 
     # Control
