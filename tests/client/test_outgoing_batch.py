@@ -10,13 +10,20 @@ from hypothesis import strategies as st
 from fusee.client.outgoing_batch import GatheredBatch, batch_properties
 from fusee.message.batch import BatchElement, split_batch
 
-ELEMENTS = st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=40), st.text(max_size=20)))
+FLAGS = st.sampled_from((0, 1)) | st.integers(-(2**31), 2**31 - 1)
+ELEMENTS = st.lists(
+    st.tuples(FLAGS, st.binary(max_size=40), st.text(max_size=20)) | st.tuples(FLAGS, st.just(b"same"), st.just("size"))
+)
 
 
 @given(ELEMENTS)
 def test_gathered_messages_are_joined_as_any_batch_is(elements: list[tuple[int, bytes, str]]) -> None:
     async def scene() -> None:
-        batch = GatheredBatch.joined([], [], elements, loop=asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        entries = [(loop.create_future(), str(place), *element) for place, element in enumerate(elements)]
+        batch = GatheredBatch.joined(entries, loop=loop)
+        assert batch.unique_ids == [entry[1] for entry in entries]
+        assert batch.futures == [entry[0] for entry in entries]
         assert split_batch(batch.body) == [
             BatchElement(flag, body, properties.encode()) for flag, body, properties in elements
         ]

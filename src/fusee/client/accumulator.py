@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from fusee.client.outgoing_batch import GatheredBatch
+from fusee.client.outgoing_batch import Entry, GatheredBatch
 from fusee.errors import ConfigError
 from fusee.message.batch import ELEMENT_SIZE_MIN
 
@@ -39,8 +39,8 @@ class Kind:
     """Messages that may travel together: those gathered now, and how many batches are under way."""
 
     __slots__ = (
-        "_accumulator", "_flush_is_due", "_timer", "elements", "futures", "in_flight", "keys", "publication", "queue",
-        "size", "tag", "timeout", "unique_ids", "wait_stored",
+        "_accumulator", "_flush_is_due", "entries", "in_flight", "keys", "publication", "queue", "size", "tag",
+        "timeout", "timer", "wait_stored",
     )  # fmt: skip
 
     def __init__(
@@ -54,45 +54,11 @@ class Kind:
         self.tag = tag
         self.timeout = timeout
         self.in_flight = 0
-        self._timer: TimerHandle | None = None
+        self.timer: TimerHandle | None = None
         self._flush_is_due = False
-        self._clear()
-
-    def _clear(self) -> None:
-        self.futures: list[asyncio.Future[SendResult]] = []
-        self.unique_ids: list[str] = []
-        self.elements: list[tuple[int, bytes, str]] = []
+        self.entries: list[Entry] = []
         self.keys: list[str] = []
         self.size = 0
-
-    def add(
-        self,
-        future: asyncio.Future[SendResult],
-        unique_id: str,
-        flag: int,
-        body: bytes,
-        properties: str,
-        key: str | None,
-    ) -> None:
-        """Gather one message."""
-        accumulator = self._accumulator
-        size = ELEMENT_SIZE_MIN + len(body) + len(properties)
-        if self.size + size > accumulator.batch_max_bytes and self.futures:
-            self.flush()
-        if not self.futures:
-            if self.in_flight == 0:
-                self.flush_soon()
-            else:
-                self._timer = accumulator.timers.call_later(accumulator.linger, self.flush)
-        self.futures.append(future)
-        self.unique_ids.append(unique_id)
-        self.elements.append((flag, body, properties))
-        if key is not None:
-            self.keys.append(key)
-        self.size += size
-        accumulator.held += size
-        if self.size >= accumulator.batch_max_bytes or len(self.futures) >= COUNT_MAX:
-            self.flush()
 
     def flush_soon(self) -> None:
         """Let this turn of the loop add what it has, then send."""
@@ -107,21 +73,19 @@ class Kind:
 
     def flush(self) -> None:
         """Send what is gathered now."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        futures, unique_ids, elements, keys = self.futures, self.unique_ids, self.elements, self.keys
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        entries, self.entries = self.entries, []
+        keys, self.keys = self.keys, []
         self._accumulator.held -= self.size
-        self._clear()
-        if any(map(asyncio.Future.cancelled, futures)):
-            wanted = [place for place, future in enumerate(futures) if not future.cancelled()]
-            futures = [futures[place] for place in wanted]
-            unique_ids = [unique_ids[place] for place in wanted]
-            elements = [elements[place] for place in wanted]
-        if not futures:
+        self.size = 0
+        if any(entry[0].cancelled() for entry in entries):
+            entries = [entry for entry in entries if not entry[0].cancelled()]
+        if not entries:
             self._accumulator.forget_if_idle(self)
             return
-        batch = GatheredBatch.joined(futures, unique_ids, elements, loop=self._accumulator.loop)
+        batch = GatheredBatch.joined(entries, loop=self._accumulator.loop)
         batch.over = self._over
         self.in_flight += 1
         self._accumulator.begin(batch, self, keys)
@@ -158,6 +122,7 @@ class Accumulator:
         self.batch_max_bytes = batch_max_bytes
         self.held = 0
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._new_future: Callable[[], asyncio.Future[SendResult]] = self.loop.create_future
         self._total_max_bytes = total_max_bytes
         self._kinds: dict[tuple[str, MessageQueue | None, bool, str | None, float], Kind] = {}
         # Of each fixed queue only one kind gathers at a time, so that messages keep their order.
@@ -177,7 +142,7 @@ class Accumulator:
         timeout: float,
     ) -> asyncio.Future[SendResult]:
         """Gather a message; its sender's future."""
-        future: asyncio.Future[SendResult] = self.loop.create_future()
+        future = self._new_future()
         named = (publication.topic, queue, wait_stored, tag, timeout)
         kind = self._kinds.get(named)
         if kind is None:
@@ -188,8 +153,24 @@ class Accumulator:
                 if before is not None:
                     before.flush()
                 self._last_of_queue[queue] = kind
-        kind.add(future, unique_id, flag, body, properties, key)
-        if self.held > self._total_max_bytes:
+        size = ELEMENT_SIZE_MIN + len(body) + len(properties)
+        entries = kind.entries
+        if entries and kind.size + size > self.batch_max_bytes:
+            kind.flush()
+            entries = kind.entries
+        if not entries:
+            if kind.in_flight == 0:
+                kind.flush_soon()
+            else:
+                kind.timer = self.timers.call_later(self.linger, kind.flush)
+        entries.append((future, unique_id, flag, body, properties))
+        if key is not None:
+            kind.keys.append(key)
+        kind.size += size
+        self.held += size
+        if kind.size >= self.batch_max_bytes or len(entries) >= COUNT_MAX:
+            kind.flush()
+        elif self.held > self._total_max_bytes:
             self.flush()
         return future
 
@@ -207,7 +188,7 @@ class Accumulator:
     def forget_if_idle(self, kind: Kind) -> None:
         """Keep no kind that is not in use: tags and queues may be many."""
         named = (kind.publication.topic, kind.queue, kind.wait_stored, kind.tag, kind.timeout)
-        if kind.in_flight == 0 and not kind.futures and self._kinds.get(named) is kind:
+        if kind.in_flight == 0 and not kind.entries and self._kinds.get(named) is kind:
             del self._kinds[named]
             if kind.queue is not None and self._last_of_queue.get(kind.queue) is kind:
                 del self._last_of_queue[kind.queue]

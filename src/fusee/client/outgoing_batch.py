@@ -11,7 +11,7 @@ import asyncio
 from copy import copy
 from struct import Struct
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fusee.client.outgoing import Outgoing
 from fusee.client.results import SendResult
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from fusee.client.results import SendStatus
     from fusee.message.model import Message
     from fusee.wire.command import Command
+
+Entry: TypeAlias = "tuple[asyncio.Future[SendResult], str, int, bytes, str]"
+"""A gathered message: who waits for its result, its unique id, flag, body and properties."""
 
 _HEAD: Final = Struct(">iiiii")
 _KEYS_SIZE_MAX: Final = 8192
@@ -95,30 +98,22 @@ class GatheredBatch(OutgoingBatch):
     over: Callable[[], object]
 
     @classmethod
-    def joined(
-        cls,
-        futures: Sequence[asyncio.Future[SendResult]],
-        unique_ids: Sequence[str],
-        elements: Sequence[tuple[int, bytes, str]],
-        *,
-        loop: asyncio.AbstractEventLoop,
-    ) -> GatheredBatch:
-        """A batch of (flag, body, properties) whose senders wait for these futures."""
+    def joined(cls, entries: Sequence[Entry], *, loop: asyncio.AbstractEventLoop) -> GatheredBatch:
+        """A batch of these."""
         parts: list[bytes] = []
-        pack = _HEAD.pack
-        for flag, body, text in elements:
+        body_size = properties_size = last_flag = -1
+        head = tail = b""
+        for _, _, flag, body, text in entries:
             properties = text.encode()
-            body_size = len(body)
-            properties_size = len(properties)
-            parts += (
-                pack(ELEMENT_SIZE_MIN + body_size + properties_size, 0, 0, flag, body_size),
-                body,
-                properties_size.to_bytes(2, "big"),
-                properties,
-            )
+            # Most messages are as long as the one before.
+            if len(body) != body_size or len(properties) != properties_size or flag != last_flag:
+                body_size, properties_size, last_flag = len(body), len(properties), flag
+                head = _HEAD.pack(ELEMENT_SIZE_MIN + body_size + properties_size, 0, 0, flag, body_size)
+                tail = properties_size.to_bytes(2, "big")
+            parts += (head, body, tail, properties)
         batch = cls(loop=loop)
-        batch.futures = futures
-        batch.unique_ids = unique_ids
+        batch.futures = [entry[0] for entry in entries]
+        batch.unique_ids = [entry[1] for entry in entries]
         batch.body = b"".join(parts)
         return batch
 

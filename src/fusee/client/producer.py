@@ -300,8 +300,12 @@ class Producer:
         ):
             # The usual message: its properties are put together without a dictionary in between.
             unique_id = self._next_id()
-            order = None if order_by is None else order_text(order_by)
-            text = plain_property_text(unique_id, tag, key, order)
+            order = None
+            if tag is None and key is None and order_by is None:
+                text: str | None = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02"
+            else:
+                order = None if order_by is None else order_text(order_by)
+                text = plain_property_text(unique_id, tag, key, order)
             size = len(body)
             if text is not None and 0 < size <= self.max_message_size:
                 dispatch = self._dispatch
