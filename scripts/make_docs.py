@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import msgspec
 
 from fusee.metrics import catalogue
+from fusee.pipeline.option_table import READ_OPTIONS
+from fusee.pipeline.schema import COLUMNS, KAFKA_COLUMNS
 from fusee.wire.fields import Header, Int32, Int64, RpcHeader, TopicHeader
 from fusee.wire.protocol_table import TABLE, Body, BodyKind, Entry, Node, Status, entries_of
 from fusee.wire.response_table import RESPONSES
@@ -257,7 +259,41 @@ def metrics() -> str:
     return before + mark + "\n\n" + "\n".join(lines) + "\n" + end_mark + rest.partition(end_mark)[2]
 
 
-DOCUMENTS = {"docs/compatibility.md": compatibility, "docs/metrics.md": metrics}
+def spark_guide() -> str:
+    """docs/spark.md, whose tables of columns and options are made and whose text is written."""
+    text = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    columns = table(
+        ("column", "type", "what it is"),
+        ((f"`{column.name}`", column.spark_type, column.about) for column in COLUMNS),
+    )
+    kafka = table(
+        ("with kafkaCompatible", "type", "what it is"),
+        ((f"`{column.name}`", column.spark_type, column.about) for column in KAFKA_COLUMNS),
+    )
+    options = table(
+        ("option", "default", "for", "meaning"),
+        (
+            (
+                ", ".join(f"`{name}`" for name in (option.name, *option.aliases)),
+                option.default,
+                option.where,
+                option.about,
+            )
+            for option in READ_OPTIONS
+        ),
+    )
+    text = filled(text, "columns", [*columns, *kafka])
+    return filled(text, "options", options)
+
+
+def filled(text: str, name: str, lines: Sequence[str]) -> str:
+    """A document with these lines between the marks of this name."""
+    begin = text.index("-->\n", text.index(f"<!-- {name}: ")) + len("-->\n")
+    end = text.index(f"<!-- end of {name} -->")
+    return text[:begin] + "\n" + "\n".join(lines).strip() + "\n\n" + text[end:]
+
+
+DOCUMENTS = {"docs/compatibility.md": compatibility, "docs/metrics.md": metrics, "docs/spark.md": spark_guide}
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:

@@ -37,6 +37,9 @@ SHOWN = {
     "retries": r"^try 1\ntry 2\ntry 3\ndead letter: 'a parcel without address'\ntry 1\ndelivered$",
     "send": r"it survives: memory\n100 more, 4 queues\ncalled back: stored\noneway: on its way$",
     "share_queues": r"^ada has queues \[0, 1, 2, 3, 4, 5, 6, 7\]\n(?s:.*)bob has queues \[\d, \d, \d, \d\]\n",
+    "spark_batch": r"^\{.*'paid': 30.*\}\norder of key 42: order 42$",
+    "spark_sql": r"^order-0: a book for 5\.50\norder-2: .*\norder-3: .*\norder-5: a book for 15\.50$",
+    "spark_stream": r"^50 archived, the group is 0 behind\n100 archived, the group is 0 behind$",
     "test_shop": r"4 passed",
     "trace_and_hooks": r"trace: Pub by example-shop, .*: True\ntrace: SubBefore .*\ntrace: SubAfter by example-trace",
     "transaction": r"^rolled back: ada has not enough\ndelivered: .*20.*30.*\naccounts: \{'ada': 50, 'bob': 150\}$",
@@ -45,14 +48,21 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+# One Java at a time, which takes its time to start on a busy machine.
+ON_SPARK = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, id=path.stem, marks=ON_SPARK if path.stem.startswith("spark_") else ()) for path in EXAMPLES],
+)
 def test_example_runs(path: Path, tmp_path: Path) -> None:
     module = ["-m", "pytest", "-p", "no:cacheprovider"] if path.stem.startswith("test_") else []
     done = subprocess.run(
         [sys.executable, *module, str(path)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=580 if path.stem.startswith("spark_") else 100,
         cwd=tmp_path,
         env={name: value for name, value in os.environ.items() if not name.startswith(("NAMESRV_ADDR", "PYTEST_"))},
     )

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from fusee.pipeline.options import read_options
 from fusee.pipeline.schema import columns_of, ddl
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
 
@@ -20,7 +22,24 @@ class FuseeSource(DataSource):
         return "fusee"
 
     def schema(self) -> StructType | str:
-        return ddl(columns_of())
+        """The columns when the query does not choose some by `.schema(...)`."""
+        is_kafka = self.options.get("kafkaCompatible", "").lower() == "true"
+        said = self.options.get("includeProperties") or self.options.get("includeHeaders") or str(not is_kafka)
+        return ddl(columns_of(kafka_compatible=is_kafka, properties=said.lower() == "true"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from fusee.pipeline.batch import BatchReader
+        from fusee.pipeline.reading import asked_columns
+
+        options = read_options(self.options, reading="batch")
+        return BatchReader(options, asked_columns(schema, options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        from fusee.pipeline.reading import asked_columns
+        from fusee.pipeline.stream import StreamReader
+
+        options = read_options(self.options, reading="stream")
+        return StreamReader(options, asked_columns(schema, options))
 
 
 class RocketMQSource(FuseeSource):

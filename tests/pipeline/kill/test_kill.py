@@ -1,0 +1,150 @@
+"""kill -9 of driver, worker and broker while a stream writes Parquet: every message is there once.
+
+One of each in the short form, ten rounds with FUSEE_LONG=1; what is killed when comes from a seed that a failure shows.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import fusee.sync
+from fusee.cluster import LocalCluster
+from fusee.errors import FuseeError
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(3000)]
+
+ROOT = Path(__file__).parents[3]
+ROUNDS = 10 if os.environ.get("FUSEE_LONG") else 1
+
+
+class Producer:
+    """Sends until it is told to end, tries again what was not acknowledged, and knows what was."""
+
+    def __init__(self, name_servers: str) -> None:
+        self.sent: list[str] = []
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(name_servers,))
+        self._thread.start()
+
+    def _run(self, name_servers: str) -> None:
+        with fusee.sync.connect(name_servers) as mq:
+            number = 0
+            while not self._ending.wait(0.005):
+                body = f"order {number}"
+                number += 1
+                try:
+                    mq.send("orders", body)
+                except FuseeError:
+                    continue  # stored or not: nobody knows
+                self.sent.append(body)
+
+    def end(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+
+@contextmanager
+def driver(name_servers: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A driver in a session of its own, so that Java and workers can be killed with it."""
+    with (folder / "driver.log").open("a") as log:
+        started = subprocess.Popen(
+            [sys.executable, "-m", "tests.pipeline.kill.archive_until_killed", name_servers, str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        try:
+            yield started
+        finally:
+            os.killpg(started.pid, signal.SIGKILL)
+            started.communicate()
+
+
+def wait_for_batches(running: subprocess.Popen[str], count: int, folder: Path) -> None:
+    assert running.stdout is not None
+    for _ in range(count):
+        if not running.stdout.readline():
+            pytest.fail((folder / "driver.log").read_text()[-5000:])
+
+
+def workers_of(session: int) -> list[int]:
+    """Python workers of this session: children of the daemon that Spark forks them from."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            command = (folder / "cmdline").read_text()
+            parent = (folder.parent / fields[1] / "cmdline").read_text()
+        except OSError:
+            continue
+        if int(fields[3]) == session and "pyspark.daemon" in command and "pyspark.daemon" in parent:
+            found.append(int(folder.name))
+    return found
+
+
+def test_every_message_is_archived_once_whoever_is_killed(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    chooser = random.Random(seed)
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    with LocalCluster(tmp_path / "cluster", groups=1, replicas=1, name_servers=1) as cluster:
+        with fusee.sync.connect(cluster.name_servers) as mq:
+            mq.admin.create_topic("orders", read_queues=4, write_queues=4)
+        broker = next(name for name in cluster.nodes if name.startswith("broker"))
+        producer = Producer(cluster.name_servers)
+        try:
+            for _ in range(ROUNDS):
+                kinds = ["worker", "broker"]
+                chooser.shuffle(kinds)
+                with driver(cluster.name_servers, folder) as running:
+                    wait_for_batches(running, 2, folder)
+                    for kind in kinds:
+                        if kind == "broker":
+                            cluster.kill(broker)
+                            cluster.restart(broker)
+                        else:
+                            for pid in chooser.sample(found := workers_of(running.pid), min(1, len(found))):
+                                os.kill(pid, signal.SIGKILL)
+                        wait_for_batches(running, chooser.randrange(1, 4), folder)
+                # Leaving kills the driver, in the middle of whatever it does.
+        finally:
+            producer.end()
+        rest = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "tests.pipeline.kill.archive_until_killed",
+                cluster.name_servers,
+                str(folder),
+                "--rest",
+            ],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+        assert rest.returncode == 0, rest.stderr
+    told = f"seed {seed}"
+    places: Counter[tuple[int, int]] = Counter()
+    bodies = set()
+    for line in rest.stdout.splitlines():
+        queue, place, body = line.split(" ", 2)
+        places[int(queue), int(place)] += 1
+        bodies.add(body)
+    assert places.total() == len(places), told
+    for queue_id in range(4):
+        found = [queue_offset for number, queue_offset in places if number == queue_id]
+        assert sorted(found) == list(range(len(found))), told
+    assert not set(producer.sent) - bodies, told
