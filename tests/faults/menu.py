@@ -21,6 +21,7 @@ from tests.faults.history import EVERYTHING, Event, History
 if TYPE_CHECKING:
     from fusee.cluster import LocalCluster
     from tests.faults.machine import Machine
+    from tests.faults.namespace import Namespace
     from tests.faults.wires import Wire
 
 
@@ -31,6 +32,7 @@ class Stage:
     cluster: LocalCluster
     history: History
     machine: Machine
+    namespace: Namespace
     client_wires: dict[str, Wire]
     """From clients to the node of this name."""
     replication_wires: dict[str, Wire]
@@ -160,6 +162,39 @@ async def cut_slave(stage: Stage) -> None:
         await stage.settle()
 
 
+async def _isolate(stage: Stage, name: str, *ports: int) -> None:
+    """Nobody reaches a node; what it begins itself goes on."""
+    async with stage.event(f"partition: everybody | {name}", stage.group_of(name)):
+        await asyncio.to_thread(stage.namespace.part, (*stage.cluster.node(name).ports, *ports))
+        await stage.last()
+        await asyncio.to_thread(stage.namespace.mend)
+        await stage.settle()
+
+
+async def isolate_master(stage: Stage) -> None:
+    await _isolate(stage, stage.random.choice(stage.masters))
+
+
+async def isolate_slave(stage: Stage) -> None:
+    """Its master's port for the log too, which is where it gets everything from."""
+    name = stage.random.choice(stage.slaves)
+    await _isolate(stage, name, stage.cluster.node(stage.group_of(name)).ha_port)
+
+
+async def isolate_name_server(stage: Stage) -> None:
+    await _isolate(stage, stage.random.choice(stage.name_servers))
+
+
+async def slow_link(stage: Stage) -> None:
+    """All that nodes and clients say to each other shares a thin line."""
+    megabits = stage.random.choice((2, 8, 30))
+    async with stage.event(f"slow network: {megabits} Mbit/s for all", EVERYTHING):
+        await asyncio.to_thread(stage.namespace.slow, megabits)
+        await stage.last()
+        await asyncio.to_thread(stage.namespace.hurry)
+        await stage.settle()
+
+
 async def slow_network(stage: Stage) -> None:
     """Everything on the wires of one group is late."""
     name = stage.random.choice(stage.masters)
@@ -269,20 +304,27 @@ FAULTS: Final[dict[str, Fault]] = {
     for fault in (
         kill_master, kill_slave, kill_name_server, pause_master, pause_slave, pause_name_server, part_clients,
         cut_clients, part_slave, cut_slave, slow_network, slow_disk, clock_jump, rolling_restart, lose_slave_disk,
-        lose_master_disk, kill_all_name_servers, kill_all_brokers,
+        lose_master_disk, kill_all_name_servers, kill_all_brokers, isolate_master, isolate_slave, isolate_name_server,
+        slow_link,
     )
 }  # fmt: skip
 NEED_MACHINE: Final = frozenset({"slow-disk", "clock-jump"})
 NEED_REPLICATION: Final = frozenset({"lose-master-disk"})
+NEED_NAMESPACE: Final = frozenset({"isolate-master", "isolate-slave", "isolate-name-server", "slow-link"})
 
 
-def draw(count: int, seed: int, *, has_machine: bool, is_replicated: bool) -> list[str]:
+def draw(
+    count: int, seed: int, *, has_machine: bool = False, has_namespace: bool = False, is_replicated: bool = False
+) -> list[str]:
     """The faults of a run: every kind that is possible as often as any other, in an order that the seed decides."""
-    names = [
-        name
-        for name in FAULTS
-        if (has_machine or name not in NEED_MACHINE) and (is_replicated or name not in NEED_REPLICATION)
-    ]
+    impossible: set[str] = set()
+    for is_there, needed in (
+        (has_machine, NEED_MACHINE),
+        (has_namespace, NEED_NAMESPACE),
+        (is_replicated, NEED_REPLICATION),
+    ):
+        impossible |= set() if is_there else needed
+    names = [name for name in FAULTS if name not in impossible]
     chooser = random.Random(seed)
     drawn: list[str] = []
     while len(drawn) < count:

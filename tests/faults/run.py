@@ -35,6 +35,7 @@ from fusee.transport.tcp import TcpNetwork
 from tests.faults.history import EVERYTHING, Event, History
 from tests.faults.machine import Machine
 from tests.faults.menu import FAULTS, Stage, draw
+from tests.faults.namespace import Namespace
 from tests.faults.wires import Wire, WiredNetwork
 
 TOPIC: Final = "orders"
@@ -60,12 +61,15 @@ class Plan:
     lasts_s: tuple[float, float] = (1.0, 3.0)
     names: tuple[str, ...] = ()
     """These faults, and none that are drawn."""
+    in_namespace: bool = False
+    """Whether it is played in a network of its own."""
 
     @property
     def command(self) -> str:
         """What repeats it."""
         only = f" --only {','.join(self.names)}" if self.names else ""
-        return f"python -m tests.faults --seed {self.seed} --faults {self.faults} --mode {self.mode}{only}"
+        network = " --namespace" if self.in_namespace else ""
+        return f"python -m tests.faults --seed {self.seed} --faults {self.faults} --mode {self.mode}{only}{network}"
 
 
 @dataclass
@@ -100,6 +104,7 @@ class Run:
         self.plan = plan
         self.cluster = cluster
         self.machine = machine
+        self.namespace = Namespace()
         began_at = time.monotonic()
         self.history = History(lambda: time.monotonic() - began_at)
         self.outcome = Outcome(plan, self.history)
@@ -182,12 +187,17 @@ class Run:
     async def _faults(self) -> None:
         plan, chooser = self.plan, random.Random(self.plan.seed + 1)
         names = plan.names or draw(
-            plan.faults, plan.seed, has_machine=self.machine.is_there, is_replicated=plan.mode == "sync"
+            plan.faults,
+            plan.seed,
+            has_machine=self.machine.is_there,
+            has_namespace=self.namespace.is_there,
+            is_replicated=plan.mode == "sync",
         )
         stage = Stage(
             cluster=self.cluster,
             history=self.history,
             machine=self.machine,
+            namespace=self.namespace,
             client_wires=self._client_wires,
             replication_wires=self._replication_wires,
             random=chooser,
@@ -356,6 +366,9 @@ def play(plan: Plan) -> Outcome:
             settings={"mappedFileSizeCommitLog": str(LOG_FILE_SIZE)},
         )
         is_good = False
+        namespace = Namespace()
+        if namespace.is_there:
+            namespace.prepare()
         try:
             cluster.start(timeout=90.0)
             outcome = asyncio.run(Run(plan, cluster, machine).play())

@@ -44,6 +44,17 @@ def log_of(broker: JavaBroker, start: int, end: int) -> bytes:
     return found
 
 
+def queues_of(broker: JavaBroker, end: int) -> dict[str, bytes]:
+    """The consume queues of the topic as far as they point below this log offset."""
+    found: dict[str, bytes] = {}
+    for queue in sorted((broker.store_dir / "consumequeue" / TOPIC).glob("*")):
+        data = b"".join(path.read_bytes() for path in sorted(queue.glob("0*")))
+        entries = [data[at : at + 20] for at in range(0, len(data), 20)]
+        used = [entry for entry in entries if entry[8:12] != b"\0\0\0\0" and int.from_bytes(entry[:8], "big") < end]
+        found[queue.name] = b"".join(used)
+    return found
+
+
 def first_segment(broker: JavaBroker) -> int:
     return min((int(path.name) for path in (broker.store_dir / "commitlog").glob("0*")), default=0)
 
@@ -60,6 +71,10 @@ def await_copy(master: JavaBroker, slave: JavaBroker) -> int:
     wanted = log_of(master, start, size)
     assert len(wanted) == size - start > 0
     eventually("their bytes are the same", lambda: log_of(slave, start, size) == wanted, timeout_s=60)
+    if start == 0:
+        wanted_queues = queues_of(master, size)
+        assert sum(map(len, wanted_queues.values())) > 0
+        eventually("and their queues", lambda: queues_of(slave, size) == queues_of(master, size), timeout_s=60)
     return size
 
 
@@ -78,14 +93,30 @@ def started(broker: JavaBroker) -> JavaBroker:
     return broker
 
 
-def test_java_slave_copies_the_log_of_our_master(fleet: Fleet, current: Runtime, name_server: FuseeNameServer) -> None:
+def test_java_slave_copies_the_log_of_our_master_and_they_swap_roles(
+    fleet: Fleet, current: Runtime, name_server: FuseeNameServer
+) -> None:
     master = started(FuseeBroker(fleet, current, [name_server], name="replicated", settings=SMALL))
-    send(master, 500)
+    send(master, 300)
     slave = started(JavaBroker(fleet, current, [name_server], name="replicated", broker_id=1, settings=SMALL))
+    await_copy(master, slave)  # while that is the first segment: its slave asks for no other
     send(master, 1021)
-    assert await_copy(master, slave) > 2 * SEGMENT
-    slave.kill()
+    send(master, 200)
+    end = await_copy(master, slave)
+    assert end > 2 * SEGMENT
+    slave.stop()
     master.stop()
+
+    new_master = JavaBroker(fleet, current, [name_server], name="replicated", settings=SMALL)
+    shutil.copytree(slave.store_dir, new_master.store_dir)
+    new_slave = FuseeBroker(fleet, current, [name_server], name="replicated", broker_id=1, settings=SMALL)
+    shutil.copytree(master.store_dir, new_slave.store_dir)
+    started(new_master)
+    started(new_slave)
+    send(new_master, 1021)
+    assert await_copy(new_master, new_slave) > end + SEGMENT
+    new_slave.stop()
+    new_master.kill()
 
 
 def test_our_slave_copies_the_log_of_a_java_master_and_they_swap_roles(
