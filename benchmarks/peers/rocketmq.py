@@ -58,6 +58,7 @@ def name_server(plan: Plan, *, cores: frozenset[int] | None) -> ServerProcess:
         log_path=plan.logs / "rocketmq-namesrv.log",
         cwd=home,
         environment={"ROCKETMQ_HOME": str(home)},
+        start_limit_s=BROKER_START_LIMIT_S,
     )
 
 

