@@ -329,3 +329,21 @@ def test_what_was_committed_of_a_tail_that_the_master_lost_skips_nothing_that_ca
         assert await committed(world, SLAVE) == 2
 
     play(scene)
+
+
+def test_slave_whose_master_was_long_away_follows_it_soon_after_name_servers_know_it_again() -> None:
+    async def scene(world: GroupWorld) -> None:
+        name_server = await world.start_name_server()
+        world.settings = {"namesrv_addr": name_server}
+        await world.start(MASTER)
+        await world.start(SLAVE, ha_master_address="")
+        await world.until(lambda: world.replica.is_connected, 3.0)
+        world.kill(MASTER)
+        for seconds in (0.0, 1.3, 2.4, 3.6, 4.9):  # whatever is left of the pause between two attempts
+            await world.advance(seconds)
+            await world.start(MASTER)
+            await world.until(lambda: world.replica.is_connected, 1.5)
+            world.kill(MASTER)
+            await world.advance(41.0)
+
+    play(scene)

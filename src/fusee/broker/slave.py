@@ -161,6 +161,7 @@ class Slave:
 
     def _master_found(self, address: str, ha_address: str) -> None:
         self._set_master(ha_address, address)
+        self.replica.try_now()
         self.metadata.soon()
 
     def _set_master(self, ha_address: str | None, address: str | None) -> None:

@@ -33,6 +33,7 @@ from fusee.errors import (
     RequestTimeoutError,
     StoreError,
     StoreFailedError,
+    TransportError,
 )
 from fusee.message.record_layout import FRAME
 from fusee.replication.agreement import common_end
@@ -265,10 +266,15 @@ class Replica:
             return
         _log.info("the master's log comes from %s now (before: %s)", ha_address, self.ha_address or "nowhere")
         self.ha_address = ha_address
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
+        if self._changed is not None:
+            _wake(self._changed)
         if self._stream is not None:
             self._stream.abort()
+
+    def try_now(self) -> None:
+        """The master has been heard of: if it could not be reached, make the next attempt at once."""
+        if isinstance(self.failure, TransportError) and self._changed is not None:
+            _wake(self._changed)
 
     # What others see
 
