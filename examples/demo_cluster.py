@@ -172,14 +172,20 @@ async def faults(cluster: LocalCluster, mq: fusee.Connection, sights: Sights) ->
         await asyncio.to_thread(cluster.start_node, each)
     sights.note(f"{VICTIM} and {name} are started again")
     back_at = sights.now
-    await asyncio.to_thread(cluster.wait_ready, PATIENCE)
 
-    def taken_again() -> float | None:
-        return next((at for at, name, *_ in sights.accepted if at > back_at and name == VICTIM), None)
+    def taken_again() -> tuple[float, str] | None:
+        return next(((at, body) for at, name, body, _ in sights.accepted if at > back_at and name == VICTIM), None)
 
-    await until(lambda: taken_again() is not None)
-    sights.note(f"{VICTIM} takes messages again", taken_again())
-    await asyncio.sleep(2 * STEP)
+    def read_again() -> float | None:
+        taken = taken_again()
+        return next((at for at, _, _, body in sights.read if taken is not None and body == taken[1]), None)
+
+    await until(lambda: read_again() is not None)
+    taken = taken_again()
+    assert taken is not None
+    sights.note(f"{VICTIM} takes messages again", taken[0])
+    sights.note(f"and they are read from it, {(read_again() or 0.0) - taken[0]:.2f} s later", read_again())
+    await asyncio.sleep(STEP)
 
 
 def report(sights: Sights) -> None:
