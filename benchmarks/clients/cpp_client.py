@@ -20,7 +20,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from reporting import REPORT_EVERY_S, Tally  # type: ignore[import-not-found]
 
-
 ROUTE_LOST = "No route info of this topic"
 
 

@@ -237,6 +237,7 @@ class TransactionProducer:
 
     @property
     def group(self) -> str:
+        """The producer group whose members brokers ask how a transaction ended."""
         return self.producer.group
 
     async def start(self) -> None:
