@@ -10,7 +10,7 @@ import pytest
 
 from fusee.client.config import ClientConfig, ServiceState
 from fusee.client.results import Durability, SendStatus
-from fusee.client.session import Session, _Promise
+from fusee.client.session import UNUSED_ROUTES_MAX, Session, _Promise
 from fusee.errors import ClientStateError, ConfigError, ConnectError, TopicNotFoundError
 from fusee.message.model import MessageQueue, StoredMessage
 from fusee.transport.interfaces import Listening, Network
@@ -349,6 +349,24 @@ def test_routes_when_one_topic_cannot_be_told_are_followed_for_the_others() -> N
         route = session.cached_route("b")
         assert route is not None
         assert len(route.write_queues) == 2
+
+    play_scripted(scene)
+
+
+def test_routes_that_nobody_needs_are_not_kept_without_end() -> None:
+    async def scene(cluster: ScriptedCluster) -> None:
+        cluster.route("needed", 1)
+        session = await cluster.session()
+        session.register_producer("group", _Producer("needed"))
+        await cluster.do(session.publish_route("needed"))
+        for number in range(UNUSED_ROUTES_MAX + 10):
+            cluster.route(f"other-{number}", 1)
+            await cluster.do(session.refresh_route(f"other-{number}"))
+        await cluster.advance(31)
+        assert session.cached_route("needed") is not None
+        assert session.cached_route("other-9") is None
+        assert session.cached_route("other-10") is not None
+        assert len(session.routes.topics) == UNUSED_ROUTES_MAX + 1
 
     play_scripted(scene)
 

@@ -66,6 +66,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+UNUSED_ROUTES_MAX: Final = 256
+"""Routes of topics that no producer and no consumer uses now; when there are more, the oldest are forgotten."""
+
 _INBOUND_MAX: Final = 4096
 _GREETING: Final = "greeting"
 _LOOPBACK: Final = "127.0.0.1"
@@ -354,6 +357,9 @@ class Session:
                 raise  # the other topics would fare no better
             except FuseeError as error:
                 _log.warning("client %s: no news of topic %s: %s", self.client_id, topic, error)
+        unused = [topic for topic in self.routes.topics if topic not in wanted]
+        for topic in unused[:-UNUSED_ROUTES_MAX]:
+            self.routes.remove(topic)
         for name in [name for name in self._looked_at if name not in self.routes.brokers]:
             del self._looked_at[name]
         for address in self.routes.forget_brokers_without_topic():

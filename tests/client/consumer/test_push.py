@@ -753,6 +753,44 @@ def test_close_when_the_store_of_offsets_fails_still_leaves_the_group() -> None:
     stage(scene)
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_close_when_a_queue_is_being_taken_up_takes_it_up_no_more(ordered: bool) -> None:
+    class Slow(BrokerOffsets):
+        gate: asyncio.Future[None] | None = None
+
+        async def load(self, queue: MessageQueue) -> int | None:
+            if self.gate is not None:
+                await self.gate
+            return await super().load(queue)
+
+    async def scene(on: Stage) -> None:
+        session = await on.world.session()
+        offsets = Slow(session, GROUP)
+        notes = Notes()
+        busy = notes.hold("a")
+        consumer = await on.consumer(notes, session=session, offsets=offsets, ordered=ordered)
+        await on.send("a")
+        offsets.gate = asyncio.get_running_loop().create_future()
+        on.world.create_topic(TOPIC, 2)
+        await on.world.settle()
+        await on.world.advance(31)
+        closing = on.begin(consumer.close())
+        await on.world.settle()
+        offsets.gate.set_result(None)
+        await on.world.advance(1)
+        assert not closing.done()
+        assert queue(1) not in consumer.assignment
+        busy.set_result(None)
+        await on.world.within(5.0, closing)
+        assert on.committed() == 1
+        other = Notes()
+        taken = await on.consumer(other, ordered=ordered)
+        assert {queue(0), queue(1)} <= taken.assignment
+        assert other.bodies == []
+
+    stage(scene)
+
+
 def test_close_when_starting_ends_the_start() -> None:
     async def scene(on: Stage) -> None:
         session = await on.world.session("10.0.9.50")

@@ -239,6 +239,11 @@ class HeldQueues:
             # before the first commit would be lost to a group that begins behind the last message.
             self._offsets.update(queue, begin)
             await self._offsets.persist([queue])
+        if self._is_resting:
+            self._offsets.remove(queue)
+            if self._needs_locks:
+                await self._locks.unlock(queue)
+            return False
         self._lost.discard(queue)
         self._begin(queue, begin, grant)
         return True
