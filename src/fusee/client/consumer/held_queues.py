@@ -214,7 +214,7 @@ class HeldQueues:
 
     async def acquire(self, queue: MessageQueue) -> bool:
         """Take up this queue: lock it if need be, and begin where the group has stopped."""
-        if self._is_resting:
+        if not self._takes_up():
             return False
         grant: Grant | None = None
         if self._needs_locks:
@@ -239,7 +239,7 @@ class HeldQueues:
             # before the first commit would be lost to a group that begins behind the last message.
             self._offsets.update(queue, begin)
             await self._offsets.persist([queue])
-        if self._is_resting:
+        if not self._takes_up():
             self._offsets.remove(queue)
             if self._needs_locks:
                 await self._locks.unlock(queue)
@@ -247,6 +247,9 @@ class HeldQueues:
         self._lost.discard(queue)
         self._begin(queue, begin, grant)
         return True
+
+    def _takes_up(self) -> bool:
+        return not self._is_resting
 
     def _begin(self, queue: MessageQueue, begin: int, grant: Grant | None) -> None:
         process_queue = ProcessQueue(queue, begin, self._session.clock.monotonic())
