@@ -10,7 +10,12 @@ from fusee.pipeline.options import read_options
 from fusee.pipeline.schema import columns_of, ddl
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
     from pyspark.sql.types import StructType
 
 
@@ -40,6 +45,16 @@ class FuseeSource(DataSource):
 
         options = read_options(self.options, reading="stream")
         return StreamReader(options, asked_columns(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from fusee.pipeline.sink import BatchWriter
+
+        return BatchWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        from fusee.pipeline.sink import StreamWriter
+
+        return StreamWriter(self.options, schema, overwrite=overwrite)
 
 
 class RocketMQSource(FuseeSource):

@@ -239,7 +239,7 @@ class StagedHandlers:
 
     def _not_master(self, command: Command) -> Command:
         return command.reply(
-            ResponseCode.SLAVE_NOT_AVAILABLE,
+            ResponseCode.SERVICE_NOT_AVAILABLE,
             remark=f"broker {self.config.broker_name} with id {self.config.broker_id} is a slave: ask its master",
         )
 

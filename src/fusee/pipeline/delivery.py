@@ -1,0 +1,430 @@
+"""What a task of Spark does to write: rows in batches to the queues of their topics, several under way, all answered.
+
+Theory of operation
+-------------------
+Each broker has an *outlet*: one connection, and requests under way on it up to a number of bytes. When that is full the
+oldest answer is waited for, so that rows are encoded while brokers store. `finish` waits for all.
+
+A request that fails is sent again, as often as the settings say, over a new connection when the old one broke, to
+wherever the name servers know the broker then; Spark itself does not try a task again on one machine. What was under
+way when a connection broke may be stored already:
+
+    sent      it is then there twice, with the same idempotence key
+    staged    the broker knows the part by its number, and keeps it once
+
+A broker that name servers no longer know loses its rows to others, unless rows are ordered by a key or are staged.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from fusee.clock import SystemClock
+from fusee.errors import FuseeError, InvalidRequestError, SendFailedError
+from fusee.message.batch import BATCH_COUNT_MAX, split_batch
+from fusee.message.topics import AUTO_CREATE_TOPIC
+from fusee.pipeline.blocking_link import BlockingLink
+from fusee.pipeline.write_routes import WriteQueue, WriteRoutes, WriteSettings, may_try_again
+from fusee.wire.codes import RequestCode, ResponseCode
+from fusee.wire.command import Command
+from fusee.wire.faults import error_for
+from fusee.wire.headers.send import SendMessageV2
+from fusee.wire.headers.staged import StageMessages, StageMessagesResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
+
+    from fusee.pipeline.row_encoding import EncodedRows
+
+_log = logging.getLogger(__name__)
+
+_REQUESTS_MAX: Final = 64
+_STORED: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+_IDLE_MAX: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Under which names rows are staged, in place of being sent."""
+
+    application: str
+    batch_id: int
+    transaction: str
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """Messages on their way to a queue."""
+
+    topic: str
+    queue: WriteQueue
+    body: bytes
+    count: int
+    is_ordered: bool
+    header: SendMessageV2 | StageMessages
+    code: int
+    opaque: int = -1
+
+    @property
+    def size(self) -> int:
+        return len(self.body)
+
+    def command(self) -> Command:
+        return Command.request(self.code, self.header, body=self.body)
+
+
+@dataclass(slots=True)
+class Delivered:
+    """What became of a task's rows: how many, and how many parts were staged at each broker."""
+
+    messages: int = 0
+    parts: dict[str, int] = field(default_factory=dict)
+
+
+class Delivery:
+    """The rows of one task."""
+
+    def __init__(self, settings: WriteSettings, *, staging: Staging | None = None, first_queue: int = 0) -> None:
+        """`first_queue` is where the turn of queues begins: tasks begin at different ones."""
+        self._worker = _worker(settings)
+        self._settings = settings
+        self._staging = staging
+        self._turn = first_queue
+        self._clock = SystemClock()
+        self._outlets: dict[str, _Outlet] = {}
+        self._done = Delivered()
+
+    def write(self, topic: str, rows: EncodedRows, hashes: NDArray[np.int64] | None = None) -> None:
+        """Send or stage these rows; `hashes` chooses the queue of each, else they go to the queues in turn.
+
+        Raises TopicNotFoundError, SendFailedError, or MessageError for what a broker does not take.
+        """
+        queues = self._queues(topic)
+        if hashes is None:
+            self._write(topic, rows, None)
+            return
+        wanted = hashes % len(queues)
+        order = np.argsort(wanted, kind="stable")
+        sorted_rows, sorted_queues = rows.taken(order), wanted[order]
+        bounds = [0, *(np.flatnonzero(np.diff(sorted_queues)) + 1).tolist(), len(order)]
+        for first, end in pairwise(bounds):
+            if first < end:
+                part = sorted_rows.taken(np.arange(first, end)) if (first, end) != (0, len(order)) else sorted_rows
+                self._write(topic, part, queues[int(sorted_queues[first])])
+
+    def finish(self) -> Delivered:
+        """Wait for all answers."""
+        try:
+            for outlet in list(self._outlets.values()):
+                outlet.finish()
+        finally:
+            self.close()
+        return self._done
+
+    def close(self) -> None:
+        """Let go of the connections; those with nothing under way are kept for the next task."""
+        for outlet in self._outlets.values():
+            outlet.close()
+        self._outlets.clear()
+
+    def _queues(self, topic: str) -> list[WriteQueue]:
+        """The queues of a topic, asked again while the cluster is in trouble."""
+        failures = 0
+        while True:
+            try:
+                return self._worker.routes.queues(topic)
+            except FuseeError as error:
+                failures += 1
+                if not may_try_again(error) or failures > self._settings.retries:
+                    raise
+                self._settings.pause(failures)
+
+    def _write(self, topic: str, rows: EncodedRows, queue: WriteQueue | None) -> None:
+        if rows.delayed is not None and rows.delayed.any() and self._staging is None:
+            self._send_singly(topic, rows.taken(np.flatnonzero(rows.delayed)), queue)
+            rows = rows.taken(np.flatnonzero(~rows.delayed))
+        for first, end in rows.cuts(self._settings.batch_bytes, BATCH_COUNT_MAX):
+            target = queue or self._next_queue(topic)
+            body = bytes(rows.body(first, end))
+            if self._staging is not None:
+                self._push(self._stage_request(topic, target, body, end - first, is_ordered=queue is not None))
+            else:
+                header = self._send_header(topic, target, "", batch=True)
+                self._push(
+                    _Request(
+                        topic, target, body, end - first, queue is not None, header, RequestCode.SEND_BATCH_MESSAGE
+                    )
+                )
+
+    def _send_singly(self, topic: str, rows: EncodedRows, queue: WriteQueue | None) -> None:
+        """Messages that wait cannot be sent in a batch."""
+        for element in split_batch(bytes(rows.body(0, len(rows)))):
+            target = queue or self._next_queue(topic)
+            header = self._send_header(topic, target, element.properties_bytes.decode(), batch=False)
+            header.flag = element.flag
+            self._push(_Request(topic, target, element.body, 1, queue is not None, header, RequestCode.SEND_MESSAGE_V2))
+
+    def _send_header(self, topic: str, queue: WriteQueue, properties: str, *, batch: bool) -> SendMessageV2:
+        return SendMessageV2(
+            producer_group=self._settings.producer_group,
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=4,
+            queue_id=queue.queue_id,
+            sys_flag=0,
+            born_timestamp_ms=self._clock.time_ms(),
+            flag=0,
+            properties=properties,
+            reconsume_times=0,
+            unit_mode=False,
+            batch=batch,
+            broker_name=queue.broker_name,
+        )
+
+    def _stage_request(self, topic: str, queue: WriteQueue, body: bytes, count: int, *, is_ordered: bool) -> _Request:
+        assert self._staging is not None
+        sequence = self._done.parts.get(queue.broker_name, 0)
+        header = StageMessages(
+            application=self._staging.application,
+            batch_id=self._staging.batch_id,
+            transaction=self._staging.transaction,
+            sequence=sequence,
+            topic=topic,
+            queue_id=queue.queue_id,
+            born_timestamp_ms=self._clock.time_ms(),
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=4,
+        )
+        return _Request(topic, queue, body, count, is_ordered, header, RequestCode.STAGE_MESSAGES)
+
+    def _next_queue(self, topic: str) -> WriteQueue:
+        queues = self._queues(topic)
+        self._turn += 1
+        return queues[self._turn % len(queues)]
+
+    def _push(self, request: _Request) -> None:
+        name = request.queue.broker_name
+        outlet = self._outlets.get(name)
+        if outlet is None:
+            outlet = self._outlets[name] = _Outlet(self._worker, name, self._reroute)
+        if outlet.is_committed:
+            return
+        self._done.messages += request.count
+        if self._staging is not None:
+            self._done.parts[name] = self._done.parts.get(name, 0) + 1
+        outlet.push(request)
+
+    def _reroute(self, requests: Iterable[_Request]) -> None:
+        """Bring these to other brokers: theirs is gone."""
+        for request in requests:
+            queue = self._next_queue(request.topic)
+            assert isinstance(request.header, SendMessageV2)
+            request.queue = queue
+            request.header.queue_id, request.header.broker_name = queue.queue_id, queue.broker_name
+            self._done.messages -= request.count
+            self._push(request)
+
+
+class _Outlet:
+    """Requests under way to one broker, in order."""
+
+    def __init__(self, worker: _Worker, broker_name: str, reroute: Callable[[Iterable[_Request]], None]) -> None:
+        self._worker = worker
+        self._settings = worker.settings
+        self._broker_name = broker_name
+        self._reroute = reroute
+        self._link: BlockingLink | None = None
+        self._under_way: deque[_Request] = deque()
+        self._size = 0
+        self._failures = 0
+        self.is_committed = False
+        """Whether the broker said that the batch is committed: nothing need be staged any more."""
+
+    def push(self, request: _Request) -> None:
+        while self._under_way and (
+            self._size + request.size > self._settings.in_flight_bytes or len(self._under_way) >= _REQUESTS_MAX
+        ):
+            self._settle()
+        if self.is_committed:
+            return
+        self._under_way.append(request)
+        self._size += request.size
+        try:
+            self._send(request)
+        except (FuseeError, OSError) as error:
+            self._again(error)
+
+    def finish(self) -> None:
+        while self._under_way:
+            self._settle()
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._worker.give_back(self._link)
+            self._link = None
+
+    def _send(self, request: _Request) -> None:
+        if self._link is None:
+            self._link = self._worker.take(self._worker.routes.address(self._broker_name))
+        request.opaque = self._link.send(request.command())
+
+    def _settle(self) -> None:
+        """Wait for the oldest answer."""
+        request = self._under_way[0]
+        try:
+            assert self._link is not None
+            answer = self._link.receive(request.opaque).command
+        except (FuseeError, OSError) as broken:
+            self._again(broken)
+            return
+        if answer.code in _STORED:
+            self._settled(request, answer)
+            return
+        error = self._error(answer, request)
+        if not may_try_again(error):
+            raise error
+        # The rest is answered too: what is refused because this one was goes again behind it, in order.
+        for other in list(self._under_way)[1:]:
+            try:
+                answer = self._link.receive(other.opaque).command
+            except (FuseeError, OSError) as lost:
+                self._again(lost)
+                return
+            if answer.code in _STORED:
+                self._settled(other, answer)
+        self._again(error)
+
+    def _settled(self, request: _Request, answer: Command) -> None:
+        self._under_way.remove(request)
+        self._size -= request.size
+        self._failures = 0
+        if request.code == RequestCode.STAGE_MESSAGES and answer.read(StageMessagesResponse).already_committed:
+            self.is_committed = True
+
+    def _error(self, answer: Command, request: _Request) -> FuseeError:
+        address = self._worker.routes.address(self._broker_name)
+        if answer.remark and "timer" in answer.remark:
+            return InvalidRequestError(
+                f"column deliverAt: broker {self._broker_name} at {address} keeps no exact times ({answer.remark}); "
+                "use the column delayLevel, or a broker that does",
+                code=answer.code,
+                address=address,
+                topic=request.topic,
+            )
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return InvalidRequestError(
+                f"broker {self._broker_name} at {address} has no staged batches, so it cannot write exactly once; "
+                "write with .option('delivery', 'at-least-once')",
+                code=answer.code,
+                address=address,
+            )
+        return error_for(answer.code, answer.remark, address, request.code)
+
+    def _again(self, error: Exception) -> None:
+        """Send again what is under way, over a new connection; raise what no other try can mend."""
+        while True:
+            if not may_try_again(error):
+                raise error
+            self._failures += 1
+            if self._failures > self._settings.retries:
+                topics = ", ".join(sorted({request.topic for request in self._under_way}))
+                raise SendFailedError(
+                    f"{sum(request.count for request in self._under_way)} rows of {topics} did not reach broker "
+                    f"{self._broker_name} in {self._failures} tries: {error}",
+                    attempts=(error,),
+                    topic=topics,
+                ) from error
+            _log.info("writing to %s goes on soon: %s", self._broker_name, error)
+            if self._link is not None:
+                self._link.close()
+                self._link = None
+            self._settings.pause(self._failures)
+            try:
+                self._worker.routes.forget()
+                if self._is_gone():
+                    requests, self._under_way, self._size = list(self._under_way), deque(), 0
+                    self._reroute(requests)
+                    return
+                for request in self._under_way:
+                    self._send(request)
+            except (FuseeError, OSError) as next_error:
+                error = next_error
+                continue
+            return
+
+    def _is_gone(self) -> bool:
+        """Whether no topic of what is under way has queues at this broker any more, but has some at others."""
+        if any(request.is_ordered or request.code == RequestCode.STAGE_MESSAGES for request in self._under_way):
+            return False
+        topics = {request.topic for request in self._under_way}
+        return all(
+            queues and all(queue.broker_name != self._broker_name for queue in queues)
+            for queues in map(self._worker.routes.queues, topics)
+        )
+
+
+class _Worker:
+    """What a process keeps between tasks of the same settings: routes and idle connections."""
+
+    def __init__(self, settings: WriteSettings) -> None:
+        self.settings = settings
+        self._tls = settings.tls_context()
+        self.routes = WriteRoutes(settings, self._tls)
+        self._idle: dict[str, list[BlockingLink]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, address: str) -> BlockingLink:
+        with self._lock:
+            links = self._idle.get(address)
+            if links:
+                return links.pop()
+        return BlockingLink(address, timeout_ms=self.settings.request_timeout_ms, tls=self._tls)
+
+    def give_back(self, link: BlockingLink) -> None:
+        with self._lock:
+            links = self._idle.setdefault(link.address, [])
+            if link.is_idle and len(links) < _IDLE_MAX:
+                links.append(link)
+                return
+        link.close()
+
+    def close(self) -> None:
+        """Close what is idle."""
+        with self._lock:
+            for links in self._idle.values():
+                for link in links:
+                    link.close()
+            self._idle.clear()
+
+
+_workers: dict[tuple[int, WriteSettings], _Worker] = {}
+_workers_lock = threading.Lock()
+
+
+def _worker(settings: WriteSettings) -> _Worker:
+    # Spark's workers are forked: a connection made before a fork belongs to the parent.
+    key = os.getpid(), settings
+    with _workers_lock:
+        worker = _workers.get(key)
+        if worker is None:
+            worker = _workers[key] = _Worker(settings)
+            atexit.register(worker.close)
+        return worker

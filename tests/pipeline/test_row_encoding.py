@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusee.client.selection import java_hash
+from fusee.errors import MessageError
+from fusee.message.batch import BatchElement, split_batch
+from fusee.message.properties import decode_properties
+from fusee.pipeline.row_encoding import Columns, EncodedRows, encode_rows, queue_hashes
+
+MAP = pa.map_(pa.string(), pa.string())
+_TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=12)
+
+
+def messages(rows: EncodedRows) -> list[BatchElement]:
+    return split_batch(bytes(rows.body(0, len(rows))))
+
+
+def encoded(**columns: Any) -> list[BatchElement]:
+    return messages(encode_rows(Columns(**columns), first_row=0))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.binary(max_size=40),
+            st.none() | _TEXT,
+            st.none() | _TEXT,
+            st.none() | st.dictionaries(_TEXT, _TEXT, max_size=3),
+            st.integers(-(2**31), 2**31 - 1),
+        ),
+        max_size=8,
+    ),
+    st.integers(0, 3),
+)
+def test_encoded_rows_are_the_messages_of_the_table(rows: list[Any], skipped: int) -> None:
+    """A slice of a table, as Arrow hands them on, is encoded like the rows by themselves."""
+    padding = [(b"?", "?", "?", {"?": "?"}, 0)] * skipped
+    whole = [*padding, *rows]
+    columns = Columns(
+        body=pa.array([row[0] for row in whole], pa.binary()).slice(skipped),
+        keys=pa.array([row[1] for row in whole], pa.string()).slice(skipped),
+        tags=pa.array([row[2] for row in whole], pa.string()).slice(skipped),
+        properties=pa.array([None if row[3] is None else list(row[3].items()) for row in whole], MAP).slice(skipped),
+        flag=pa.array([row[4] for row in whole], pa.int32()).slice(skipped),
+    )
+    found = messages(encode_rows(columns, first_row=10, key_prefix="q/1/2"))
+    assert len(found) == len(rows)
+    for number, (message, (body, keys, tags, properties, flag)) in enumerate(zip(found, rows, strict=True)):
+        assert (message.body, message.flag) == (body, flag)
+        wanted = {name: value for name, value in (properties or {}).items() if name and value}
+        for name in ("KEYS", "TAGS", "UNIQ_KEY", "DELAY", "IDEMPOTENCE_KEY"):
+            wanted.pop(name, None)
+        wanted |= {name: value for name, value in (("KEYS", keys), ("TAGS", tags)) if value}
+        wanted["IDEMPOTENCE_KEY"] = f"q/1/2/{10 + number}"
+        assert decode_properties(message.properties_bytes) == wanted
+
+
+def test_text_bodies_and_nulls() -> None:
+    assert [each.body for each in encoded(body=pa.array(["ä", None, ""]))] == ["ä".encode(), b"", b""]
+
+
+def test_several_keys_are_divided_by_spaces() -> None:
+    (found,) = encoded(body=pa.array([b"x"]), keys=pa.array([["a", "b"]]))
+    assert decode_properties(found.properties_bytes) == {"KEYS": "a b"}
+
+
+def test_column_wins_over_the_property_of_that_name_and_what_brokers_set_is_left_out() -> None:
+    given_map = [[("TAGS", "old"), ("UNIQ_KEY", "id"), ("REAL_TOPIC", "t"), ("DELAY", "3"), ("mine", "1")]]
+    (found,) = encoded(body=pa.array([b"x"]), tags=pa.array(["new"]), properties=pa.array(given_map, MAP))
+    assert decode_properties(found.properties_bytes) == {"TAGS": "new", "mine": "1"}
+    (found,) = encoded(body=pa.array([b"x"]), properties=pa.array(given_map, MAP))
+    assert decode_properties(found.properties_bytes) == {"TAGS": "old", "mine": "1"}
+
+
+def test_delays_become_properties_and_mark_their_rows() -> None:
+    rows = encode_rows(Columns(pa.array([b"a", b"b", b"c"]), delay_level=pa.array([0, 3, None])), first_row=0)
+    assert rows.delayed is not None
+    assert rows.delayed.tolist() == [False, True, False]
+    assert [decode_properties(each.properties_bytes) for each in messages(rows)] == [{}, {"DELAY": "3"}, {}]
+    rows = encode_rows(Columns(pa.array([b"a"]), deliver_at_ms=pa.array([1_700_000_000_000])), first_row=0)
+    assert decode_properties(messages(rows)[0].properties_bytes) == {"TIMER_DELIVER_MS": "1700000000000"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"keys": pa.array(["ok", "a\x01b"])}, "row 8: keys, tags"),
+        ({"tags": pa.array(["ok", "a\x02b"])}, "row 8: keys, tags"),
+        ({"properties": pa.array([[], [("a", "b\x02c")]], MAP)}, "value of a property"),
+        ({"properties": pa.array([[], [("a\x01", "b")]], MAP)}, "name of a property"),
+        ({"keys": pa.array(["ok", "x" * 40_000])}, "row 8 has 40006 bytes"),
+    ],
+)
+def test_row_that_no_message_can_have_is_named(columns: dict[str, Any], words: str) -> None:
+    with pytest.raises(MessageError, match=words):
+        encode_rows(Columns(pa.array([b"a", b"b"]), **columns), first_row=7)
+
+
+def test_rows_are_taken_in_another_order_and_cut_by_size_and_count() -> None:
+    rows = encode_rows(Columns(pa.array([b"%d" % number * 100 for number in range(10)])), first_row=0)
+    taken = rows.taken(np.array([7, 2, 5]))
+    assert [each.body[:1] for each in messages(taken)] == [b"7", b"2", b"5"]
+    assert taken.rows.tolist() == [7, 2, 5]
+    assert rows.cuts(250, 100) == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
+    assert rows.cuts(10, 100) == [(number, number + 1) for number in range(10)]
+    assert rows.cuts(1 << 20, 4) == [(0, 4), (4, 8), (8, 10)]
+    assert encode_rows(Columns(pa.array([], pa.binary())), first_row=0).cuts(10, 10) == []
+
+
+def test_queue_hashes_are_those_of_java_s_selector() -> None:
+    keys = ["order-1", "", "polygenelubricants", None, "order-1"]
+    assert queue_hashes(pa.array(keys)).tolist() == [abs(java_hash(key or "")) for key in keys]
+    assert queue_hashes(pa.array([5, 17])).tolist() == [abs(java_hash("5")), abs(java_hash("17"))]
