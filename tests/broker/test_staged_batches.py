@@ -225,7 +225,7 @@ def test_slave_sends_to_its_master() -> None:
     world = LogWorld(broker_id=1, broker_role="SLAVE")
     for answer in (stage(world, 0, "t", b"a"), commit(world, 0, {}), drop(world, "t")):
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert 'ask its master' in (answer.remark or '')
+        assert "ask its master" in (answer.remark or "")
 
 
 def test_what_nobody_commits_is_forgotten_after_a_time() -> None:
