@@ -8,10 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fusee.admin.access import AccessCalls
-from fusee.admin.cluster import ClusterCalls
 from fusee.admin.controllers import ControllerCalls
+from fusee.admin.dead_letters import DeadLetterCalls
+from fusee.admin.diagnosis import DiagnosisCalls
+from fusee.admin.follow import FollowCalls
+from fusee.admin.life import LifeCalls
 from fusee.admin.offsets import queues_in
-from fusee.admin.redelivery import RedeliveryCalls
+from fusee.admin.transactions import TransactionCalls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from fusee.message.model import MessageQueue
 
 
-class Admin(RedeliveryCalls, ClusterCalls, AccessCalls, ControllerCalls):
+class Admin(DeadLetterCalls, TransactionCalls, LifeCalls, FollowCalls, DiagnosisCalls, AccessCalls, ControllerCalls):
     """Operates a cluster through its name servers (Java: DefaultMQAdminExt, mqadmin).
 
     Calls that change something on several brokers try all of them and raise `AdminError` with each one's cause when

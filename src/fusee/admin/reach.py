@@ -89,7 +89,7 @@ class Reach:
         if broker is not None and ":" in broker and cluster is None:
             return (await self._by_address(broker),)
         info = await self._topology()
-        known = _all_brokers(info)
+        known = all_brokers(info)
         if cluster is not None and cluster not in info.cluster_addr_table:
             raise _unknown("cluster", cluster, sorted(info.cluster_addr_table))
         found = [
@@ -115,7 +115,7 @@ class Reach:
 
     async def _by_address(self, address: str) -> BrokerAddress:
         """A broker by address, which need not be known to the name server: it may be a container, or cut off."""
-        for each in _all_brokers(await self._topology()):
+        for each in all_brokers(await self._topology()):
             if each.address == address:
                 return each
         return BrokerAddress(address=address)
@@ -232,7 +232,7 @@ def readable_brokers(groups: Iterable[BrokerData]) -> tuple[BrokerAddress, ...]:
     return tuple(found)
 
 
-def _all_brokers(info: ClusterInfo) -> list[BrokerAddress]:
+def all_brokers(info: ClusterInfo) -> list[BrokerAddress]:
     """Every broker, in the order of names and ids."""
     return sorted(
         (_address(group, broker_id) for group in info.broker_addr_table.values() for broker_id in group.broker_addrs),

@@ -27,6 +27,7 @@ from fusee.wire.headers.send import SendMessageResponse, SendMessageV2
 from fusee.wire.headers.transaction import ResumeCheckHalfMessage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from fusee.admin.views import BrokerAddress
@@ -102,15 +103,24 @@ class RedeliveryCalls(MessageCalls):
         """
         return await self.messages_between(dlq_topic(group), begin, end, limit=limit)
 
-    async def redeliver(self, message: ReceivedMessage, group: str, *, topic: str | None = None) -> str:
+    async def redeliver(
+        self,
+        message: ReceivedMessage,
+        group: str,
+        *,
+        topic: str | None = None,
+        marks: Mapping[str, str] | None = None,
+    ) -> str:
         """Give a message, e.g. a dead letter, to a group again, as if it had not been tried yet; the new offset id.
 
         It goes to the group's retry topic, so that no other group gets it, and keeps its id, tag, keys and properties.
         An orderly group does not read its retry topic: name the `topic` then, and every group of that topic gets it.
-        The message stays where it was found. A RequestTimeoutError means that it may have been given nevertheless.
+        `marks` are properties that it gets in addition. The message stays where it was found. A RequestTimeoutError
+        means that it may have been given nevertheless.
         """
         stored = message.stored()
         properties = {name: value for name, value in stored.properties.items() if name not in _NOT_GIVEN_AGAIN}
+        properties |= marks or {}
         if topic is None:
             properties[names.RETRY_TOPIC] = origin_topic(message)
         else:

@@ -1,12 +1,10 @@
-"""Commands that run a whole cluster on this machine: `fusee cluster start|status|kill|restart|pause|resume|stop`.
+"""`fusee cluster`: run a whole cluster on this machine; `list` and `health` look at any one.
 
 Exit codes: 0 done, 1 it failed, or `status` found something that is not as it should be, 2 the command line is wrong.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -20,20 +18,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from fusee.cli.cluster_health import cluster_health, list_clusters
+from fusee.cli.render import AsJson, output, print_json
+from fusee.cli.tree import subcommands
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fusee.cluster.local import LocalCluster
     from fusee.cluster.status import ClusterStatus, NodeStatus
 
-app = typer.Typer(
-    help="Run a **cluster of real processes** on this machine, look at it, and break it on purpose.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = subcommands("cluster")
+app.command("list")(list_clusters)
+app.command("health")(cluster_health)
 
-_PIPE_WIDTH = 240
 _STATE_STYLES = {"running": "green", "paused": "yellow", "stopped": "dim"}
 
 Data = Annotated[
@@ -42,7 +40,6 @@ Data = Annotated[
         "--data", metavar="DIR", envvar="FUSEE_CLUSTER_DATA", help="Folder of the cluster: stores, settings, logs."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Nodes, as `fusee cluster status` calls them.")]
 Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=1, help="How long it may take.")]
 
@@ -233,9 +230,9 @@ def stop_cluster(
         if remove:
             cluster.remove()
     if as_json:
-        _print_json({"stopped": ended, "removed": remove and is_known})
+        print_json({"stopped": ended, "removed": remove and is_known})
         return
-    out = _console()
+    out = output()
     if ended:
         out.print(f"stopped {', '.join(ended)}")
     else:
@@ -261,9 +258,9 @@ def _each(
     for name in names:
         do(cluster, name)
     if as_json:
-        _print_json({"nodes": [{"name": name, "state": state} for name in names]})
+        print_json({"nodes": [{"name": name, "state": state} for name in names]})
     else:
-        _console().print(Text(f"{', '.join(names)}: {state}"))
+        output().print(Text(f"{', '.join(names)}: {state}"))
 
 
 def _parsed(settings: list[str]) -> dict[str, str]:
@@ -299,7 +296,7 @@ def _watch(cluster: LocalCluster, interval: float, *, as_json: bool) -> None:
     """Show it again and again, until interrupted."""
     from fusee.cluster.patience import breathe
 
-    console = _console()
+    console = output()
     if as_json or not console.is_terminal:
         while True:
             _show(cluster.status(), as_json=as_json)
@@ -312,9 +309,9 @@ def _watch(cluster: LocalCluster, interval: float, *, as_json: bool) -> None:
 
 def _show(status: ClusterStatus, *, as_json: bool) -> None:
     if as_json:
-        _print_json(status)
+        print_json(status)
     else:
-        _console().print(_view(status))
+        output().print(_view(status))
 
 
 def _view(status: ClusterStatus) -> Group:
@@ -378,16 +375,4 @@ def _hints(data: Path) -> None:
     where = "" if data == DEFAULT_DATA else f" --data {data}"
     commands = ("status --watch 1", "kill broker-a", "restart broker-a", "stop")
     lines = [f"  fusee cluster {command}{where}" for command in commands]
-    _console().print(Text("\n".join(["", "next:", *lines]), style="dim"), soft_wrap=True)
-
-
-def _console() -> Console:
-    out = Console(highlight=False)
-    if not out.is_terminal and "COLUMNS" not in os.environ:
-        out.width = _PIPE_WIDTH  # nobody's window ends at 80
-    return out
-
-
-def _print_json(value: object) -> None:
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
-    sys.stdout.buffer.flush()
+    output().print(Text("\n".join(["", "next:", *lines]), style="dim"), soft_wrap=True)

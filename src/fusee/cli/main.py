@@ -1,4 +1,4 @@
-"""The `fusee` command: its tree of commands, its exit codes, its way to say what went wrong.
+"""The `fusee` command: its exit codes, its way to say what went wrong. The commands are in `tree`.
 
 Exit codes: 0 done, 1 the operation failed, 2 the command line or configuration is wrong, 130 interrupted.
 """
@@ -9,28 +9,20 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fusee import __version__
-from fusee.cli.cluster import app as cluster_app
-from fusee.cli.serve import broker, namesrv
-from fusee.cli.standalone import serve
-from fusee.cli.store import app as store_app
-from fusee.errors import ConfigError, FuseeError
+from fusee.cli.tree import Tree
+from fusee.errors import ConfigError, FuseeError, MessageError
 
 app = typer.Typer(
     name="fusee",
+    cls=Tree,
     help="A distributed message queue, compatible with Apache RocketMQ on the wire and on disk.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
-app.command("serve")(serve)
-app.command("namesrv")(namesrv)
-app.command("broker")(broker)
-app.add_typer(cluster_app, name="cluster")
-app.add_typer(store_app, name="store")
 
 
 def _show_version(wanted: bool) -> None:
@@ -45,7 +37,10 @@ def root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """A distributed message queue, compatible with Apache RocketMQ on the wire and on disk."""
+    """A distributed message queue, compatible with Apache RocketMQ on the wire and on disk.
+
+    Commands that look at a cluster find it by `--namesrv`, or by NAMESRV_ADDR in the environment.
+    """
 
 
 def main() -> None:
@@ -53,9 +48,7 @@ def main() -> None:
     try:
         app()
     except FuseeError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]error:[/] {_escape(str(error))}")
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+        from fusee.cli.render import tell_error
 
-
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
+        tell_error(error)
+        sys.exit(2 if isinstance(error, (ConfigError, MessageError)) else 1)

@@ -5,21 +5,20 @@ Exit codes: 0 fine, 1 problems were found, 2 the path is no store or the command
 
 from __future__ import annotations
 
-import base64
-import os
-import sys
 from contextlib import contextmanager
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.text import Text
 
+from fusee.cli.message_view import BodyForm, encoded_body
+from fusee.cli.render import AsJson, output, print_json, print_json_line
+from fusee.cli.tree import subcommands
 from fusee.errors import MessageError, StoreError
 
 if TYPE_CHECKING:
@@ -28,21 +27,13 @@ if TYPE_CHECKING:
     from fusee.message.model import StoredMessage
     from fusee.store.offline.files import OfflineStore
 
-app = typer.Typer(
-    help="Look into a **store** from outside: read-only, also while a broker has it open.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-_PIPE_WIDTH = 240
+app = subcommands("store")
 
 StorePath = Annotated[Path, typer.Argument(metavar="PATH", help="Root of the store: the folder that holds commitlog/.")]
 CommitLogPath = Annotated[
     Path | None,
     typer.Option("--commit-log", metavar="PATH", help="Where the commit log is, if it is not under the root."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 class Section(Enum):
@@ -57,15 +48,6 @@ class Section(Enum):
     CONFIG = "config"
     TIMER = "timer"
     TRANSACTIONS = "transactions"
-
-
-class BodyForm(Enum):
-    """How a message body is printed."""
-
-    UTF8 = "utf8"
-    HEX = "hex"
-    BASE64 = "base64"
-    NONE = "none"
 
 
 @app.command("inspect")
@@ -88,14 +70,11 @@ def inspect_store(
         overview = inspect(store)
     if as_json:
         if what is None:
-            _print_json(overview)
+            print_json(overview)
         else:
-            _print_json({"path": overview.path, "state": overview.state, what.value: getattr(overview, what.value)})
+            print_json({"path": overview.path, "state": overview.state, what.value: getattr(overview, what.value)})
         return
-    out = Console(highlight=False)
-    if not out.is_terminal and "COLUMNS" not in os.environ:
-        out.width = _PIPE_WIDTH  # nobody's window ends at 80
-    show_overview(out, overview, what.value if what is not None else None)
+    show_overview(output(), overview, what.value if what is not None else None)
 
 
 @app.command("verify")
@@ -120,7 +99,7 @@ def verify_store(
     with _opened(path, commit_log) as store, _progress() as progress:
         report = verify(store, progress, shown_per_kind=limit)
     if as_json:
-        _print_json(report)
+        print_json(report)
     else:
         show_report(Console(highlight=False, soft_wrap=True), report)
     if report.errors:
@@ -192,7 +171,7 @@ def dump_store(
                 errors.print(Text(f"stopped after {count}; --count 0 prints all messages", style="dim"))
                 break
             if as_json:
-                _write_line(msgspec.json.encode(_described(found, body, decompress)))
+                print_json_line(_described(found, body, decompress))
             else:
                 _show_message(out, _described(found, body, decompress))
             printed += 1
@@ -247,15 +226,6 @@ def _time_ms(text: str, option: str) -> int:
         ) from error
 
 
-def _print_json(value: object) -> None:
-    _write_line(msgspec.json.format(msgspec.json.encode(value), indent=2))
-
-
-def _write_line(line: bytes) -> None:
-    sys.stdout.buffer.write(line + b"\n")
-    sys.stdout.buffer.flush()
-
-
 def _described(message: StoredMessage, form: BodyForm, decompress: bool) -> dict[str, Any]:
     """A message as it is printed."""
     from fusee.message.compression import decompress_message
@@ -292,21 +262,10 @@ def _described(message: StoredMessage, form: BodyForm, decompress: bool) -> dict
         "properties": dict(message.properties),
     }
     if form is not BodyForm.NONE:
-        described["bodyEncoding"], described["body"] = _body_text(message.body, form)
+        described["bodyEncoding"], described["body"] = encoded_body(message.body, form)
     if problem:
         described["problem"] = problem
     return described
-
-
-def _body_text(body: bytes, form: BodyForm) -> tuple[str, str]:
-    if form is BodyForm.BASE64:
-        return form.value, base64.b64encode(body).decode()
-    if form is BodyForm.UTF8:
-        try:
-            return form.value, body.decode()
-        except UnicodeDecodeError:
-            pass
-    return BodyForm.HEX.value, body.hex()
 
 
 def _show_message(out: Console, message: dict[str, Any]) -> None:

@@ -1,10 +1,12 @@
 """Answers shaped for people: topics, groups, lag, clients, messages and brokers as frozen values.
 
-Every value is plain data that msgspec can write as JSON. Times are milliseconds of the wall clock, 0 when nothing is
-known; a view of several brokers has `failures`, the brokers whose part of the answer is missing.
+Every value is plain data that msgspec can write as JSON, but for messages, which those of `messages` hold. Times are
+milliseconds of the wall clock, 0 when nothing is known; a view of several brokers has `failures`, the brokers whose
+part of the answer is missing.
 """
 
 from fusee.admin.views.access import AccessRule, AccessView, UserView
+from fusee.admin.views.findings import Finding, Severity
 from fusee.admin.views.groups import (
     ClientView,
     ConsumerGroupView,
@@ -18,6 +20,20 @@ from fusee.admin.views.groups import (
     ProducerView,
     SubscriptionView,
     TopicRates,
+)
+from fusee.admin.views.messages import (
+    DeadLetterCause,
+    DeadLetterQueue,
+    DelayLevel,
+    DelayView,
+    LifeEvent,
+    MessageLife,
+    PendingTransaction,
+    PendingTransactions,
+    ReplayOutcome,
+    ReplayResult,
+    ReplayState,
+    WaitingMessage,
 )
 from fusee.admin.views.progress import (
     CommittedOffset,
@@ -77,18 +93,27 @@ __all__ = [
     "ConsumersView",
     "Consumption",
     "ControllerView",
+    "DeadLetterCause",
+    "DeadLetterQueue",
+    "DelayLevel",
+    "DelayView",
     "DirectResult",
     "Epoch",
     "ExponentialRetry",
     "Failure",
+    "Finding",
     "GroupLag",
     "GroupSettings",
     "GroupSummary",
+    "LifeEvent",
     "MemberOffsets",
+    "MessageLife",
     "MessageStatus",
     "OffsetChange",
     "OffsetChanges",
     "OwnedQueue",
+    "PendingTransaction",
+    "PendingTransactions",
     "PoppedQueue",
     "ProducerView",
     "ProducersView",
@@ -97,9 +122,13 @@ __all__ = [
     "QueueLag",
     "QueuePosition",
     "QueueState",
+    "ReplayOutcome",
+    "ReplayResult",
+    "ReplayState",
     "ReplicaGroupView",
     "ReplicaView",
     "ReplicationView",
+    "Severity",
     "SlaveView",
     "StatItem",
     "StatView",
@@ -110,6 +139,7 @@ __all__ = [
     "TopicState",
     "TopicTraffic",
     "UserView",
+    "WaitingMessage",
     "moment",
     "perm_text",
 ]
