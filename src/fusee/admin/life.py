@@ -1,13 +1,13 @@
 """The life of a message: born, stored, delayed, delivered to whom, tried again, dead; as far as anybody knows.
 
-Two sources tell it. The store knows where the message and its copies lie: a try is a copy in the group's retry topic,
-a dead letter one in its topic of dead letters, and all have the producer's unique id. Traces know who sent and who
-consumed, and how long that took, where clients write them.
+Two sources tell it. The store knows where the message and its copies lie: a delayed message was put aside first, a try
+is a copy in the group's retry topic, a dead letter one in its topic of dead letters, and all have the producer's unique
+id. Traces know who sent and who consumed, and how long that took, where clients write them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fusee.admin.delays import DelayCalls, level_delays_ms
 from fusee.admin.fan_out import failure_of
@@ -15,15 +15,18 @@ from fusee.admin.settings import settings_in
 from fusee.admin.views import BrokerAddress, LifeEvent, MessageLife
 from fusee.client.hooks import ConsumeReturn
 from fusee.client.trace import TraceType
-from fusee.errors import FuseeError, TopicNotFoundError
+from fusee.errors import FuseeError, NotFoundError, TopicNotFoundError
 from fusee.message import properties as names
-from fusee.message.topics import dlq_topic, retry_topic
+from fusee.message.topics import SCHEDULE_TOPIC, TIMER_TOPIC, dlq_topic, retry_topic
 from fusee.wire.codes import RequestCode
 
 if TYPE_CHECKING:
     from fusee.admin.views import Failure
     from fusee.client.received import ReceivedMessage
     from fusee.client.trace import TraceRecord
+
+# Where delayed messages wait.
+_ASIDE: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
 class LifeCalls(DelayCalls):
@@ -35,15 +38,16 @@ class LifeCalls(DelayCalls):
         What cannot be learnt, because a broker is away or nothing is traced, is missing, and `failures` say so.
         """
         failures: list[Failure] = []
-        events = [
-            LifeEvent(at_ms=message.born_timestamp_ms, what="born", where=message.born_host),
-            _stored(message, "stored"),
-        ]
-        events += await self._delayed(message, failures)
-        groups = await self.message_status(message)
+        events = [LifeEvent(at_ms=message.born_timestamp_ms, what="born", where=message.born_host)]
+        for topic in _ASIDE:
+            for aside in await self._copies(topic, message.message_id, failures):
+                events += [_stored(aside, "put aside"), *await self._due(aside, failures)]
+        if message.queue.topic not in _ASIDE:
+            events.append(_stored(message, "stored"))
+        groups = () if message.queue.topic in _ASIDE else await self.message_status(message)
         for status in groups:
             for topic, what in ((retry_topic(status.group), "tried again"), (dlq_topic(status.group), "dead")):
-                for copy in await self._copies(topic, message, failures):
+                for copy in await self._copies(topic, message.message_id, failures):
                     tries = f"after {copy.reconsume_times} tries" if copy.reconsume_times else ""
                     events.append(_stored(copy, what, group=status.group, details=tries))
         traced = await self._traced(message, failures)
@@ -56,21 +60,30 @@ class LifeCalls(DelayCalls):
             failures=tuple(failures),
         )
 
+    async def find_message(self, message_id: str, topic: str) -> ReceivedMessage:
+        """The message with this id, in its topic or put aside until it is due. Raises NotFoundError."""
+        try:
+            return await self.message(message_id, topic)
+        except NotFoundError:
+            for place in _ASIDE:
+                for message in await self._copies(place, message_id, []):
+                    if message.properties.get(names.REAL_TOPIC) == topic:
+                        return message
+            raise
+
     # Within
 
-    async def _copies(
-        self, topic: str, message: ReceivedMessage, failures: list[Failure]
-    ) -> tuple[ReceivedMessage, ...]:
+    async def _copies(self, topic: str, message_id: str, failures: list[Failure]) -> tuple[ReceivedMessage, ...]:
         try:
-            return await self.messages_by_unique_id(topic, message.message_id)
+            return await self.messages_by_unique_id(topic, message_id)
         except TopicNotFoundError:
             return ()
         except FuseeError as error:
             failures.append(failure_of(BrokerAddress(address=error.address, broker_name=topic), error))
             return ()
 
-    async def _delayed(self, message: ReceivedMessage, failures: list[Failure]) -> list[LifeEvent]:
-        """When it was, or will be, delivered, of a message that was sent with a delay."""
+    async def _due(self, message: ReceivedMessage, failures: list[Failure]) -> list[LifeEvent]:
+        """When a message that was put aside was to be delivered, or will be."""
         properties = message.properties
         due = properties.get(names.TIMER_OUT_MS) or properties.get(names.TIMER_DELIVER_MS, "")
         if due.isdigit():
@@ -86,7 +99,7 @@ class LifeCalls(DelayCalls):
         delays = list(level_delays_ms(settings.get("messageDelayLevel", "")))
         if message.delay_level > len(delays):
             return []
-        due_ms = message.born_timestamp_ms + delays[message.delay_level - 1]
+        due_ms = message.store_timestamp_ms + delays[message.delay_level - 1]
         return [LifeEvent(at_ms=due_ms, what="due", details=f"delay level {message.delay_level}")]
 
     async def _traced(self, message: ReceivedMessage, failures: list[Failure]) -> list[LifeEvent]:

@@ -304,7 +304,7 @@ def message_life(
     """
 
     async def ask(mq: Connection) -> MessageLife:
-        return await mq.admin.message_life(await mq.admin.message(message_id, topic))
+        return await mq.admin.message_life(await mq.admin.find_message(message_id, topic))
 
     life = run(name_servers, ask)
     if as_json:

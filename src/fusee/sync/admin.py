@@ -63,6 +63,7 @@ class Admin(Facade[AsyncAdmin]):
     epochs = blocking(AsyncAdmin.epochs)
     export_pop_records = blocking(AsyncAdmin.export_pop_records)
     export_rocksdb_config = blocking(AsyncAdmin.export_rocksdb_config)
+    find_message = blocking(AsyncAdmin.find_message)
     follow = iterated(AsyncAdmin.follow)
     group_settings = blocking(AsyncAdmin.group_settings)
     group_summaries = blocking(AsyncAdmin.group_summaries)
