@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fusee.errors import TopicNotFoundError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 _PIPE_WIDTH: Final = 240
+_TOPIC_NOT_EXIST: Final = 17
 _SHORTENED: Final = "…"
 
 
@@ -47,9 +50,19 @@ def note(text: str, style: str = "dim") -> None:
     notes().print(Text(text, style=style))
 
 
+def error_text(error: Exception) -> str:
+    """What went wrong, in one line, with the command that may help."""
+    if isinstance(error, TopicNotFoundError) and error.topic and error.code == _TOPIC_NOT_EXIST:
+        return (
+            f"there is no topic {error.topic!r}; `fusee topic list` shows those that there are, "
+            f"`fusee topic create {error.topic}` makes it"
+        )
+    return " ".join(str(error).split())
+
+
 def tell_error(error: Exception) -> None:
-    """What went wrong, in one line."""
-    notes().print(Text.assemble(("error:", "bold red"), " " + " ".join(str(error).split())))
+    """The same, on standard error."""
+    notes().print(Text.assemble(("error:", "bold red"), f" {error_text(error)}"))
 
 
 def print_json(value: object) -> None:
