@@ -59,7 +59,7 @@ def run(
             connection = await connect(name_servers, **settings)
         except ConnectError as error:
             raise ConnectError(
-                f"{error}; is the name server running? Start one with `fusee namesrv`, or name another with --namesrv "
+                f"{error}; is the name server running? Start one with `fusee serve`, or name another with --namesrv "
                 "or NAMESRV_ADDR"
             ) from error
         try:

@@ -50,7 +50,7 @@ def doctor(
                 subject=name_servers,
                 severity=Severity.ERROR,
                 what=str(error).partition("; is the name server running")[0],
-                fix="start a name server (fusee namesrv), or name the right one with --namesrv or NAMESRV_ADDR",
+                fix="start one (fusee serve), or name the right one with --namesrv or NAMESRV_ADDR",
             ),
         )
     if show_findings(findings, as_json=as_json, quiet=quiet):
