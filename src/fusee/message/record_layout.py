@@ -57,7 +57,7 @@ LENGTHS: Final = tuple(size.to_bytes(2, "big") for size in range(PROPERTIES_SIZE
 """The length field of properties, by size."""
 
 
-def body_crc(body: bytes) -> int:
+def body_crc(body: bytes | memoryview) -> int:
     """The checksum stored with a body: CRC-32 without its highest bit, 0 for an empty body."""
     return crc32(body) & 0x7FFFFFFF
 
