@@ -216,7 +216,7 @@ class LogWalker:
             raise RecordError(f"record at {base + position}: it says that it belongs at {log_offset}")
         if self._config.check_crc_on_recover:
             stored = int.from_bytes(view[position + BODY_CRC_POSITION : position + BODY_CRC_POSITION + 4], "big")
-            if body_start != body_end and body_crc(view[body_start:body_end]) != stored:  # type: ignore[arg-type]
+            if body_start != body_end and body_crc(view[body_start:body_end]) != stored:
                 raise RecordError(f"record at {base + position}: the body does not match its checksum")
             if self._config.enabled_append_prop_crc or self._config.force_verify_prop_crc:
                 sealed = check_record_crc(view, position, end)
