@@ -45,6 +45,7 @@ BRANCHES: Final[dict[str, Branch]] = {
     ),
     "config": Branch("config", "app", "**Settings** of brokers and name servers, over the wire.", CLUSTER),
     "doctor": Branch("doctor", "doctor", "**Find out what is wrong** with a cluster, as a client sees it.", TOOLS),
+    "bench": Branch("bench", "app", "**Measure** a cluster: rates, and latency by percentile.", TOOLS),
     "store": Branch(
         "store", "app", "Look into a **store** from outside: read-only, also while a broker has it open.", TOOLS
     ),
