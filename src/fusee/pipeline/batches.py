@@ -8,7 +8,11 @@ broker group repeats one text, and what is a property (keys, delay, transaction)
 for all rows at once. The message id is the unique id of the producer where there is one, else the id that says where
 the record lies.
 
-Spark takes batches of about a mebibyte best: `RecordBatches` gathers small answers and cuts large ones, by bytes.
+Spark takes batches of about a mebibyte best, while decoding has a price per call and is best done for several at once:
+`RecordBatches` gathers small answers, decodes `DECODED_SIZE` bytes at a time and cuts what comes out.
+
+Properties cost most. Where all messages of a batch have the same ones in the same order, which is the rule,
+`property_columns` has a short way; else they are decoded with the other columns and looked up by name.
 
 A record may hold an inner batch (a topic whose queues are of the batch kind): its messages become rows of their own.
 Brokers filter by hashes of tags, so rows whose tag only has the same hash are left out here.
@@ -30,9 +34,10 @@ from fusee.message.batch import unwrap_message
 from fusee.message.flags import SysFlag, is_inner_batch
 from fusee.message.record import decode_record, encode_record
 from fusee.message.record_layout import record_bounds
+from fusee.pipeline.property_columns import uniform_properties
 from fusee.pipeline.schema import arrow_schema
-from fusee.store.columns import decode_columns
-from fusee.store.record_scan import HEAD, check_stop, find_records, windows
+from fusee.store.columns import ROWS_VECTORISED_MIN, decode_columns
+from fusee.store.record_scan import HEAD, check_stop, find_records, locate_parts, windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -40,8 +45,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fusee.message.record_layout import Buffer
+    from fusee.pipeline.property_columns import UniformProperties
 
 BATCH_SIZE: Final = 1 << 20
+DECODED_SIZE: Final = 4 << 20
 DECOMPRESSED_SIZE_MAX: Final = 64 * 1024 * 1024
 """What a compressed body may become, as for consumers."""
 _INNER_BATCH: Final = SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH
@@ -63,6 +70,7 @@ class RecordBatches:
         """`tags` are those that are wanted, by name; none means that all are."""
         self._table = _Table(columns, broker_name, tags)
         self._batch_size = max(batch_size, 1)
+        self._decoded_size = max(batch_size, DECODED_SIZE)
         self._waiting: list[Buffer] = []
         self._waiting_size = 0
 
@@ -71,28 +79,28 @@ class RecordBatches:
         yield from self.flush()
         if not len(positions):
             return
-        pieces = -(-len(records) // self._batch_size)
+        pieces = -(-len(records) // self._decoded_size)
         borders = np.arange(1, pieces) * (len(records) / pieces)
         for piece in np.split(positions, np.searchsorted(positions, borders)):
             if len(piece):
-                yield self._table.batch(records, piece)
+                yield from self._cut(self._table.batch(records, piece), len(records) // pieces)
 
     def add(self, records: Buffer) -> Iterator[pa.RecordBatch]:
         """The batches that are full with these records. Raises RecordError for what is no record."""
         size = len(records)
-        if self._waiting_size + size > self._batch_size:
+        if self._waiting_size + size > self._decoded_size:
             yield from self.flush()
-        if size <= self._batch_size:
+        if size <= self._decoded_size:
             if size:
                 self._waiting.append(records)
                 self._waiting_size += size
             return
         position = 0
         while position < size:
-            found, stop = find_records(records, position, size_max=self._batch_size)
+            found, stop = find_records(records, position, size_max=self._decoded_size)
             if len(found):
-                yield self._table.batch(records, found)
-            if stop < min(position + self._batch_size, size):
+                yield from self._cut(self._table.batch(records, found), stop - position)
+            if stop < min(position + self._decoded_size, size):
                 check_stop(records, stop)
             position = stop
 
@@ -103,7 +111,15 @@ class RecordBatches:
             data = waiting[0] if len(waiting) == 1 else b"".join(waiting)
             found, stop = find_records(data)
             check_stop(data, stop)
-            yield self._table.batch(data, found)
+            yield from self._cut(self._table.batch(data, found), len(data))
+
+    def _cut(self, batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+        """A batch that was made of so many bytes in pieces of about the size that is wanted."""
+        count = batch.num_rows
+        pieces = min(-(-size // self._batch_size), count)
+        for piece in range(pieces):
+            start = count * piece // pieces
+            yield batch.slice(start, count * (piece + 1) // pieces - start) if pieces > 1 else batch
 
 
 def record_batches(
@@ -174,31 +190,41 @@ class _Table:
         needs = {need for name in columns for need in _COLUMNS[name][0]}
         if self._tags is not None:
             needs.add("tag")
+        self._wants_properties = not needs.isdisjoint(_OF_PROPERTIES)
         # even a table of no record's column has rows, which something must count
         self._needs = tuple(sorted(needs or {"queue_id"}))
+        self._needs_beside_properties = tuple(sorted(needs - _OF_PROPERTIES or {"queue_id"}))
 
     def batch(self, data: Buffer, positions: NDArray[np.int64]) -> pa.RecordBatch:
         plain = unwrapped(data, positions)
+        if plain is not None:
+            data = plain
+            positions, _ = find_records(plain)
+        properties = None
+        if self._wants_properties and len(positions) >= ROWS_VECTORISED_MIN:
+            properties = uniform_properties(data, locate_parts(data, positions))
         decoded = decode_columns(
-            data if plain is None else plain,
-            columns=self._needs,
-            positions=positions if plain is None else None,
+            data,
+            columns=self._needs if properties is None else self._needs_beside_properties,
+            positions=positions,
             decompress=True,
             body_size_max=DECOMPRESSED_SIZE_MAX,
         )
+        rows = _Rows(decoded, self._broker_name, properties)
+        batch = pa.RecordBatch.from_arrays([_COLUMNS[name][1](rows) for name in self._columns], schema=self._schema)
         if self._tags is not None:
-            is_wanted = pc.is_in(decoded.column(decoded.schema.get_field_index("tag")), value_set=self._tags)
+            is_wanted = pc.is_in(rows.tag(), value_set=self._tags)
             if not pc.all(is_wanted).as_py():
-                decoded = decoded.filter(is_wanted)
-        rows = _Rows(decoded, self._broker_name)
-        return pa.RecordBatch.from_arrays([_COLUMNS[name][1](rows) for name in self._columns], schema=self._schema)
+                batch = batch.filter(is_wanted)
+        return batch
 
 
 class _Rows:
     """The rows of one batch: decoded columns, and properties by name."""
 
-    def __init__(self, decoded: Any, broker_name: bytes) -> None:
+    def __init__(self, decoded: Any, broker_name: bytes, properties: UniformProperties | None) -> None:
         self._decoded = decoded
+        self._properties = properties
         self._broker_name = broker_name
         self.count: int = decoded.num_rows
         self._name_codes: NDArray[Any] | None = None
@@ -221,7 +247,10 @@ class _Rows:
         return _fixed(pa.int32(), np.full(self.count, value, np.int32))
 
     def message_id(self) -> Any:
-        unique_ids = self.column("unique_id")
+        if self._properties is not None:
+            unique_ids = self._properties.values(names.UNIQ_KEY)
+        else:
+            unique_ids = self.column("unique_id")
         if not unique_ids.null_count:
             return unique_ids
         ids = unique_ids.to_pylist()
@@ -231,8 +260,23 @@ class _Rows:
                 ids[row] = _offset_id(hosts[row].as_py(), log_offsets[row].as_py())
         return pa.array(ids, pa.string())
 
+    def tag(self) -> Any:
+        return self.column("tag") if self._properties is None else self._properties.values(names.TAGS)
+
+    def entries(self) -> tuple[Any, Any, Any]:
+        """All properties: where those of each row begin, names, values."""
+        if self._properties is not None:
+            return self._properties.offsets, self._properties.keys, self._properties.items
+        maps = self.column("properties")
+        return maps.offsets, maps.keys, maps.items
+
+    def property_maps(self) -> Any:
+        return self.column("properties") if self._properties is None else pa.MapArray.from_arrays(*self.entries())
+
     def property(self, name: str) -> Any:
         """The values of one property, null where a row has none."""
+        if self._properties is not None:
+            return self._properties.values(name)
         maps = self.column("properties")
         if self._name_codes is None:
             encoded = maps.keys.dictionary_encode()
@@ -273,16 +317,19 @@ class _Rows:
     def deliver_at(self) -> Any:
         asked = self.number(names.TIMER_DELIVER_MS, pa.int64())
         due = self.number(names.TIMER_OUT_MS, pa.int64())
+        if asked.null_count == due.null_count == self.count:
+            return pa.nulls(self.count, _TIME)
         times = pc.coalesce(asked, due)
         return pc.multiply(times, 1000).cast(_TIME)
 
     def headers(self) -> Any:
-        maps = self.column("properties")
-        entries = pa.StructArray.from_arrays([maps.keys, maps.items.cast(pa.binary())], names=["key", "value"])
-        return pa.ListArray.from_arrays(maps.offsets, entries)
+        offsets, keys, values = self.entries()
+        entries = pa.StructArray.from_arrays([keys, values.cast(pa.binary())], names=["key", "value"])
+        return pa.ListArray.from_arrays(offsets, entries)
 
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
+_OF_PROPERTIES: Final = frozenset({"properties", "tag", "unique_id"})
 
 
 def _numbers(column: Any) -> NDArray[Any]:
@@ -326,9 +373,9 @@ _COLUMNS: Final[dict[str, tuple[tuple[str, ...], Callable[[_Rows], Any]]]] = {
     "queueOffset": _same("queue_offset"),
     "logOffset": _same("log_offset"),
     "keys": (("properties",), lambda rows: rows.property(names.KEYS)),
-    "tags": _same("tag"),
+    "tags": (("tag",), _Rows.tag),
     "body": _same("body"),
-    "properties": _same("properties"),
+    "properties": (("properties",), _Rows.property_maps),
     "bornTimestamp": _time("born_timestamp"),
     "storeTimestamp": _time("store_timestamp"),
     "bornHost": _same("born_host"),
