@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.suites import broker, broker_programs, clients, codec, ha, namesrv, spark, store
+from benchmarks.suites import broker, broker_programs, clients, codec, ha, namesrv, pipeline_fetch, spark, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,7 @@ SUITES: Final[dict[str, tuple[str, Callable[[Plan], Findings]]]] = {
     "broker": (broker.TITLE, broker.run),
     "broker-programs": (broker_programs.TITLE, broker_programs.run),
     "clients": (clients.TITLE, clients.run),
+    "pipeline-fetch": (pipeline_fetch.TITLE, pipeline_fetch.run),
     "spark": (spark.TITLE, spark.run),
     "ha": (ha.TITLE, ha.run),
 }

@@ -53,7 +53,7 @@ class FetchSettings:
 
     `pull_timeout_ms` is how long a connection or an answer may take; a try that failed is made again up to `retries`
     times in a row, after `retry_delay_ms`, then twice that, and so on. `instance` sets the connections of one query
-    apart from those of another.
+    apart from those of another. Without `bulk_reads` a Fusee broker is pulled from, too.
     """
 
     name_servers: str
@@ -71,6 +71,7 @@ class FetchSettings:
     tls_verify: bool = True
     instance: str = ""
     fail_on_data_loss: bool = True
+    bulk_reads: bool = True
 
 
 def fetch(
@@ -123,7 +124,7 @@ class _Reading:
         for each in unread:
             by_topic.setdefault(each.range.topic, []).append(each)
         for topic, ranges in by_topic.items():
-            if terms.is_by_tag and worker.may_read_in_bulk(link.address, topic):
+            if self._settings.bulk_reads and terms.is_by_tag and worker.may_read_in_bulk(link.address, topic):
                 try:
                     for records in read_in_bulk(link, topic, ranges, terms):
                         self._failures = 0
