@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,17 +20,13 @@ ranges_of = st.lists(
 )
 
 
-def places(ranges: list[QueueRange] | tuple[QueueRange, ...]) -> list[tuple[int, int, int]]:
-    """Ranges joined where one ends at the other's begin."""
-    joined: list[tuple[int, int, int]] = []
+def places(ranges: Iterable[QueueRange]) -> dict[tuple[int, int], int]:
+    """How many ranges more, or less, there are from each place of a queue on."""
+    steps: Counter[tuple[int, int]] = Counter()
     for each in ranges:
-        if not each.count:
-            continue
-        if joined and joined[-1][0] == each.queue_id and joined[-1][2] == each.start_offset:
-            joined[-1] = (each.queue_id, joined[-1][1], each.end_offset)
-        else:
-            joined.append((each.queue_id, each.start_offset, each.end_offset))
-    return joined
+        steps[each.queue_id, each.start_offset] += 1
+        steps[each.queue_id, each.end_offset] -= 1
+    return {place: step for place, step in steps.items() if step}
 
 
 @given(ranges_of, st.one_of(st.none(), st.integers(1, 50)), st.one_of(st.none(), st.integers(500, 100_000)))
@@ -35,7 +34,7 @@ def test_every_place_is_in_one_task_and_limits_hold(
     ranges: list[QueueRange], min_partitions: int | None, max_records: int | None
 ) -> None:
     tasks = plan(ranges, min_partitions=min_partitions, max_records=max_records)
-    assert places([each for task in tasks for each in task]) == places(ranges)
+    assert places(each for task in tasks for each in task) == places(ranges)
     total = sum(each.count for each in ranges)
     sizes = [sum(each.count for each in task) for task in tasks]
     assert all(sizes)
@@ -49,6 +48,16 @@ def test_packing_keeps_order_within_a_queue(ranges: list[QueueRange], tasks: int
     total = sum(each.count for each in ranges)
     if total >= tasks:
         assert len(pack(ranges, tasks)) == tasks
+
+
+def test_a_task_has_a_stretch_of_every_queue() -> None:
+    ranges = [QueueRange("t", "b", queue_id, 0, 100 * (queue_id + 1)) for queue_id in range(3)]
+    assert [[(each.start_offset, each.end_offset) for each in task] for task in pack(ranges, 2)] == [
+        [(0, 50), (0, 100), (0, 150)],
+        [(50, 100), (100, 200), (150, 300)],
+    ]
+    other = QueueRange("t", "other", 0, 0, 600)
+    assert [{each.broker_name for each in task} for task in pack([*ranges, other], 2)] == [{"b"}, {"other"}]
 
 
 def test_a_small_batch_of_many_queues_is_one_task() -> None:

@@ -1,7 +1,10 @@
 """From queue ranges to tasks: many small queues in one, large ones divided.
 
 A Python task costs Spark some tens of milliseconds before its first row, so one task for each queue makes small batches
-slow; and one task for a large queue leaves cores idle. Ranges are laid end to end and cut into equal shares.
+slow; and one task for a large queue leaves cores idle. So messages are cut into equal shares, whatever their queues.
+
+The queues of a topic take turns in the log of their broker. A task therefore gets the same stretch of each of them, not
+one queue after the other: what it reads lies together, and all tasks together go over the log once.
 """
 
 from __future__ import annotations
@@ -34,25 +37,49 @@ def tasks_for(total: int, *, min_partitions: int | None = None, max_records: int
 
 
 def pack(ranges: Sequence[QueueRange], tasks: int) -> list[tuple[QueueRange, ...]]:
-    """The ranges cut into this many tasks of equal count, each with neighbours of the order given."""
-    total = sum(each.count for each in ranges)
-    packed: list[tuple[QueueRange, ...]] = []
-    mine: list[QueueRange] = []
-    done = 0
+    """The ranges cut into this many tasks of equal count, each with a stretch of every queue of a topic on a broker."""
+    groups: dict[tuple[str, str], list[QueueRange]] = {}
     for each in ranges:
-        rest = each
-        while rest.count:
-            # The boundary of the task at work, rounded so that sizes differ by one at most.
-            room = total * (len(packed) + 1) // tasks - done
-            taken = min(room, rest.count)
-            if taken:
-                mine.append(replace(rest, end_offset=rest.start_offset + taken))
-                rest = replace(rest, start_offset=rest.start_offset + taken)
-                done += taken
-            if taken == room:
-                packed.append(tuple(mine))
-                mine = []
-    return packed
+        if each.count:
+            groups.setdefault((each.broker_name, each.topic), []).append(each)
+    total = sum(each.count for each in ranges)
+    packed: list[list[QueueRange]] = [[] for _ in range(min(tasks, total))]
+    before = 0
+    for group in groups.values():
+        counts = [each.count for each in group]
+        size = sum(counts)
+        taken = [0] * len(group)
+        for number, mine in enumerate(packed):
+            # The boundary of this task, rounded so that sizes differ by one at most.
+            end = min(max(total * (number + 1) // len(packed) - before, 0), size)
+            if end == sum(taken):
+                continue
+            cut = _shares(counts, taken, end)
+            mine += [
+                replace(each, start_offset=each.start_offset + start, end_offset=each.start_offset + stop)
+                for each, start, stop in zip(group, taken, cut, strict=True)
+                if stop > start
+            ]
+            taken = cut
+        before += size
+    return [tuple(mine) for mine in packed]
+
+
+def _shares(counts: Sequence[int], taken: Sequence[int], end: int) -> list[int]:
+    """`end` messages shared among queues in proportion to what each has, none less than what was taken before."""
+    size = sum(counts)
+    shares = [max(before, count * end // size) for count, before in zip(counts, taken, strict=True)]
+    over = sum(shares) - end
+    for index, count in enumerate(counts):
+        if over > 0:
+            less = min(over, shares[index] - taken[index])
+            shares[index] -= less
+            over -= less
+        elif over < 0:
+            more = min(-over, count - shares[index])
+            shares[index] += more
+            over += more
+    return shares
 
 
 def plan(
