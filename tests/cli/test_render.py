@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fusee.cli.render import body_text, count_text, shortened, size_text, span_text, time_text
+from fusee.cli.render import body_text, count_text, error_text, shortened, size_text, span_text, time_text
+from fusee.errors import SendFailedError
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,13 @@ def test_sizes_counts_times_and_bodies() -> None:
     assert body_text(b"\xff\xfe") == "0xfffe"
     assert body_text(b"abcdef", 4) == "abc…"
     assert shortened("abc", 3) == "abc"
+
+
+def test_spans_with_one_unit_and_errors_that_say_the_same_several_times() -> None:
+    assert [span_text(each, 1) for each in (2_400, 90_000, 90_061_000)] == ["2 s", "1 min", "1 d"]
+    once, twice = ValueError("the disk is full"), ValueError("the disk is full")
+    failed = SendFailedError("(1) the disk is full (2) the disk is full", attempts=(once, twice), topic="orders")
+    assert error_text(failed) == "the message for topic 'orders' could not be sent in 2 tries: the disk is full"
+    mixed = SendFailedError("(1) a (2) b", attempts=(once, ValueError("b")), topic="orders")
+    assert error_text(mixed) == "(1) a (2) b"
+    assert error_text(ValueError("two\nlines")) == "two lines"

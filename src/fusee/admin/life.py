@@ -48,7 +48,8 @@ class LifeCalls(DelayCalls):
         for status in groups:
             for topic, what in ((retry_topic(status.group), "tried again"), (dlq_topic(status.group), "dead")):
                 for copy in await self._copies(topic, message.message_id, failures):
-                    tries = f"after {copy.reconsume_times} tries" if copy.reconsume_times else ""
+                    times = copy.reconsume_times
+                    tries = f"after {times} {'try' if times == 1 else 'tries'}" if times else ""
                     events.append(_stored(copy, what, group=status.group, details=tries))
         traced = await self._traced(message, failures)
         events += traced

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from rich.text import Text
@@ -15,6 +15,8 @@ from fusee.clock import SystemClock
 if TYPE_CHECKING:
     from fusee.admin.views import ClusterView, Finding
     from fusee.connection import Connection
+
+_WIDE: Final = 100
 
 
 def list_clusters(
@@ -34,8 +36,10 @@ def list_clusters(
         return
     out, now_ms = output(), SystemClock().time_ms()
     for view in found:
-        numbers = ("in/s", "out/s", "today", "log", "disk")
-        rows = table("broker", "role", "address", "version", "up", *numbers, right=numbers, title=view.cluster)
+        is_wide = out.width >= _WIDE
+        numbers = ("in/s", "out/s", *(("today",) if is_wide else ()), "log", "disk")
+        heads = ("broker", "role", "address", "version", "up")
+        rows = table(*heads, *numbers, right=numbers, whole=("address", "up"), title=view.cluster)
         for entry in view.brokers:
             role = "master" if entry.broker.is_master else f"slave {entry.broker.broker_id}"
             cells: list[Any] = [Text(entry.broker.broker_name, style="bold"), role, entry.broker.address]
@@ -46,10 +50,10 @@ def list_clusters(
                 disk = Text(f"{state.disk_used_ratio:.0%}", style="yellow" if state.disk_used_ratio > 0.75 else "")
                 cells += [
                     state.version,
-                    span_text(now_ms - state.boot_ms),
+                    span_text(now_ms - state.boot_ms, 1),
                     count_text(state.put_tps),
                     count_text(state.get_tps),
-                    count_text(state.put_today),
+                    *((count_text(state.put_today),) if is_wide else ()),
                     size_text(state.log_max_offset - max(state.log_min_offset, 0)),
                     disk,
                 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -86,14 +87,17 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask before something is destroyed. Where nobody can answer, `--yes` must be given."""
     if yes:
         return
-    import sys
-
     if not sys.stdin.isatty():
         raise typer.BadParameter(
             "this cannot be undone, and there is no terminal to ask at; give --yes, or look first with --dry-run",
             param_hint="--yes",
         )
-    if not typer.confirm(question, err=True):
+    try:
+        is_wanted = typer.confirm(question, err=True)
+    except typer.Abort:
+        note("\ninterrupted: nothing was done", style="yellow")
+        raise typer.Exit(INTERRUPTED) from None
+    if not is_wanted:
         note("nothing was done")
         raise typer.Exit(1)
 

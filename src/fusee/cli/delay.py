@@ -94,7 +94,7 @@ def due_messages(
     if not found:
         note("nothing waits" + (f" that is due within {within}" if within else ""))
     else:
-        rows = table("due", "topic", "level", "id", "body", right=("level",))
+        rows = table("due", "topic", "level", "id", "body", right=("level",), whole=("due", "id"))
         for each in found:
             rows.add_row(
                 _due_text(each.due_ms, now_ms),

@@ -20,11 +20,13 @@ from fusee.cli.render import (
     output,
     print_json,
     progress,
+    span_text,
     table,
     tell_failures,
     time_text,
 )
 from fusee.cli.tree import subcommands
+from fusee.clock import SystemClock
 from fusee.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -122,13 +124,13 @@ def inspect_dead_letters(
         note(f"group {group} has no dead letters there")
         return
     names = list(found[0].values)
-    rows = table("count", *names, "first", "last", "a body", right=("count",))
+    now_ms = SystemClock().time_ms()
+    rows = table("count", *names, "last", "a body", right=("count",), whole=("last",))
     for cause in found:
         rows.add_row(
             count_text(cause.count),
             *(value or "-" for value in cause.values.values()),
-            time_text(cause.first_ms)[:19],
-            time_text(cause.last_ms)[:19],
+            f"{span_text(now_ms - cause.last_ms, 1)} ago",
             Text(body_text(body_of(cause.sample), 120), no_wrap=True, overflow="ellipsis"),
         )
     output().print(rows)

@@ -178,21 +178,23 @@ def group_lag(
         return
     now_ms = SystemClock().time_ms()
     numbers = ("end", "committed", "lag", "in flight")
-    rows = table("topic", "queue", *numbers, "consumed up to", "owner", right=numbers)
-    for each in found.queues:
-        at = each.last_consumed_ms
-        rows.add_row(
-            each.queue.topic,
-            queue_text(each.queue),
-            count_text(each.broker_offset),
-            count_text(each.committed_offset),
-            _lag_text(each.lag),
-            count_text(each.in_flight),
-            f"{span_text(now_ms - at)} ago" if at else "-",
-            each.owner or Text("nobody", style="dim"),
-        )
     out = output()
-    out.print(rows)
+    for name in found.topics:
+        rows = table("queue", *numbers, "consumed up to", "owner", right=numbers, title=name)
+        for each in found.queues:
+            if each.queue.topic == name:
+                at = each.last_consumed_ms
+                rows.add_row(
+                    queue_text(each.queue),
+                    count_text(each.broker_offset),
+                    count_text(each.committed_offset),
+                    _lag_text(each.lag),
+                    count_text(each.in_flight),
+                    f"{span_text(now_ms - at, 1)} ago" if at else "-",
+                    each.owner or Text("nobody", style="dim"),
+                )
+        out.print(rows)
+        out.print()
     out.print(
         Text.assemble(
             ("in all ", "dim"),

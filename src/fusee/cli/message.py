@@ -426,23 +426,24 @@ def _show_found(found: tuple[ReceivedMessage, ...], topic: str, *, as_json: bool
         show_message(out, found[0], form)
         return
     now_ms = SystemClock().time_ms()
-    rows = table("stored", "queue", "offset", "tag", "keys", "id", "body", right=("offset",))
-    wide = out.width >= _WIDE
+    is_wide = out.width >= _WIDE
+    has_tags, has_keys = any(message.tag for message in found), any(message.keys for message in found)
+    heads = ["stored", "queue", "offset", *(["tag"] * has_tags), *(["keys"] * has_keys), *(["id"] * is_wide), "body"]
+    rows = table(*heads, right=("offset",), whole=("stored", "queue", "id"))
     for message in found:
         at = message.store_timestamp_ms
-        when = time_text(at) if wide else f"{span_text(now_ms - at)} ago"
-        rows.add_row(
-            when,
+        cells = [
+            time_text(at) if is_wide else f"{span_text(now_ms - at, 1)} ago",
             queue_text(message.queue),
             str(message.queue_offset),
-            message.tag or "",
-            " ".join(message.keys),
-            message.message_id,
-            Text(body_text(body_of(message), 200), no_wrap=True, overflow="ellipsis"),
-        )
+            *([message.tag or ""] * has_tags),
+            *([" ".join(message.keys)] * has_keys),
+            *([message.message_id] * is_wide),
+        ]
+        rows.add_row(*cells, Text(body_text(body_of(message), 200), no_wrap=True, overflow="ellipsis"))
     out.print(rows)
     if len(found) == limit:
         note(f"the first {limit}; --limit shows more")
 
 
-_WIDE = 110
+_WIDE = 110  # below, ids would leave no room for bodies; `tail`, `query` and --json have them

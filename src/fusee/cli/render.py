@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fusee.errors import TopicNotFoundError
+from fusee.errors import SendFailedError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,6 +57,11 @@ def error_text(error: Exception) -> str:
             f"there is no topic {error.topic!r}; `fusee topic list` shows those that there are, "
             f"`fusee topic create {error.topic}` makes it"
         )
+    if isinstance(error, SendFailedError) and len({str(each) for each in error.attempts}) == 1:
+        tries = f" in {len(error.attempts)} tries" if len(error.attempts) > 1 else ""
+        cause = str(error.attempts[0])
+        hint = "; give --delay-level instead, or enable timers on the broker" if "timerWheelEnable" in cause else ""
+        return " ".join(f"the message for topic {error.topic!r} could not be sent{tries}: {cause}{hint}".split())
     return " ".join(str(error).split())
 
 
@@ -83,8 +88,8 @@ def _write(line: bytes) -> None:
 # Tables
 
 
-def table(*columns: str, right: Sequence[str] = (), title: str = "") -> Table:
-    """A table without lines; the columns named in `right` hold numbers."""
+def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = (), title: str = "") -> Table:
+    """A table without lines; the columns named in `right` hold numbers, those in `whole` are not wrapped either."""
     made = Table(
         box=None,
         header_style="dim",
@@ -94,7 +99,10 @@ def table(*columns: str, right: Sequence[str] = (), title: str = "") -> Table:
     )
     for column in columns:
         made.add_column(
-            column, justify="right" if column in right else "left", overflow="fold", no_wrap=column in right
+            column,
+            justify="right" if column in right else "left",
+            overflow="fold",
+            no_wrap=column in right or column in whole,
         )
     return made
 
@@ -152,23 +160,23 @@ def time_text(timestamp_ms: int) -> str:
     return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(" ", "milliseconds")[:23]
 
 
-def span_text(milliseconds: float) -> str:
-    """A span of time with its two largest units: `3 d 4 h`, `12 s`, `40 ms`."""
+def span_text(milliseconds: float, units: int = 2) -> str:
+    """A span of time with its largest units, by default two: `3 d 4 h`, `12 s`, `40 ms`."""
     left = abs(round(milliseconds))
     sign = "-" if milliseconds < 0 else ""
     if left < 1_000:
         return f"{sign}{left} ms"
     if left < 60_000:
-        return f"{sign}{left / 1000:.1f} s".replace(".0 s", " s")
-    units = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+        seconds = f"{left / 1000:.1f}" if units > 1 else f"{left / 1000:.0f}"
+        return f"{sign}{seconds.removesuffix('.0')} s"
     parts: list[str] = []
-    for size, name in units:
+    for size, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         amount, left = divmod(left, size)
         if amount:
             parts.append(f"{amount} {name}")
         elif parts:
             break
-    return sign + " ".join(parts[:2])
+    return sign + " ".join(parts[:units])
 
 
 def body_text(body: bytes, width: int | None = None) -> str:

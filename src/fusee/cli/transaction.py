@@ -77,14 +77,15 @@ def list_transactions(
         note("no transaction waits for a decision")
     else:
         now_ms = SystemClock().time_ms()
-        rows = table("transaction", "topic", "producer group", "broker", "begun", "asked", right=("asked",))
+        rows = table(
+            "transaction", "topic", "producer group", "begun", "asked", right=("asked",), whole=("transaction",)
+        )
         for each in found.transactions:
             rows.add_row(
                 each.transaction_id,
                 each.topic,
                 each.producer_group,
-                each.message.broker_name,
-                f"{span_text(now_ms - each.message.born_timestamp_ms)} ago",
+                f"{span_text(now_ms - each.message.born_timestamp_ms, 1)} ago",
                 str(each.check_times),
             )
         output().print(rows)
@@ -242,7 +243,7 @@ def _show_given_up(found: tuple[ReceivedMessage, ...], *, as_json: bool) -> None
     if not found:
         note("no transaction was given up")
         return
-    rows = table("half message", "topic", "given up", "place")
+    rows = table("half message", "topic", "given up", "place", whole=("half message",))
     for message in found:
         rows.add_row(
             message.message_id,
