@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader
 
-from fusee.pipeline.cluster_view import ClusterView
-from fusee.pipeline.plan import plan
 from fusee.pipeline.pushed_filters import PushedFilters, in_word
 from fusee.pipeline.ranges import QueueRange
-from fusee.pipeline.reading import Task, fetch_settings, read_task
+from fusee.pipeline.reading import open_view, read_task, tasks_of
 from fusee.pipeline.start_and_end import ending_positions, starting_positions
 
 if TYPE_CHECKING:
@@ -53,16 +51,11 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks, each with the ranges that it reads."""
-        options = self._options
-        if self._tags is None:
-            return []
-        ranges = self._ranges()
-        tasks = plan(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
-        return [Task(each) for each in tasks]
+        return [] if self._tags is None else tasks_of(self._options, self._ranges())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On a worker: the rows of one task."""
-        return read_task(fetch_settings(self._options, tags=self._tags), partition, self._columns)
+        return read_task(self._options, partition, self._columns, tags=self._tags)
 
     @property
     def _tags(self) -> str | None:
@@ -71,7 +64,7 @@ class BatchReader(DataSourceReader):
 
     def _ranges(self) -> list[QueueRange]:
         options, pushed = self._options, self._pushed
-        view = ClusterView(options)
+        view = open_view(options)
         try:
             queues = [queue for queue in view.queues(options.topics) if pushed.allow(queue)]
             bounds = view.bounds(queues)

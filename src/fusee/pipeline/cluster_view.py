@@ -24,6 +24,7 @@ from fusee.errors import (
 )
 from fusee.pipeline.admission import Bounds
 from fusee.pipeline.blocking_link import client_context
+from fusee.pipeline.options import is_assigned
 from fusee.sync.portal import portal
 from fusee.wire.bodies.stats import ConsumeQueueSlice, TopicStats
 from fusee.wire.codes import RequestCode, ResponseCode
@@ -132,7 +133,7 @@ class ClusterView:
             return () if route is None else route.read_queues
 
         found = [queue for queues in await asyncio.gather(*map(ask, names)) for queue in queues]
-        return tuple(sorted(queue for queue in found if not topics.queues or _is_assigned(queue, topics)))
+        return tuple(sorted(queue for queue in found if is_assigned(queue, topics)))
 
     async def _bounds(
         self, session: Session, queues: Iterable[MessageQueue], all_needed: bool
@@ -262,8 +263,3 @@ class ClusterView:
                 topic=queue.topic,
             )
         return place[0]
-
-
-def _is_assigned(queue: MessageQueue, topics: Topics) -> bool:
-    named = (queue.topic, queue.broker_name, queue.queue_id), (queue.topic, None, queue.queue_id)
-    return any(each in topics.queues for each in named)

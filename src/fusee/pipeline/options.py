@@ -18,6 +18,8 @@ from fusee.pipeline.option_table import READ_OPTIONS, OptionError, spelled
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fusee.message.model import MessageQueue
+
 EARLIEST: Final = -2
 LATEST: Final = -1
 READER_GROUP: Final = "fusee-spark"
@@ -48,6 +50,13 @@ class Topics:
     names: tuple[str, ...] = ()
     pattern: str = ""
     queues: frozenset[QueueKey] = frozenset()
+
+
+def is_assigned(queue: MessageQueue, topics: Topics) -> bool:
+    """Whether this queue of a topic that is read is read itself."""
+    if not topics.queues:
+        return True
+    return any((queue.topic, broker_name, queue.queue_id) in topics.queues for broker_name in (queue.broker_name, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,8 @@ def read_options(given: Mapping[str, str], *, reading: Literal["batch", "stream"
     """The options of a batch or of a stream. Raises OptionError."""
     said = _Said(spelled(given, READ_OPTIONS, reading=reading))
     store = tuple(part.strip() for part in said.text("store").split(",") if part.strip())
-    said.exclude("nameServer", "store")
+    for name in _OF_CLUSTERS:
+        said.exclude(name, "store")
     is_kafka = said.flag("kafkaCompatible", default=False)
     tags, sql = _filters(said)
     return ReadOptions(
@@ -127,6 +137,20 @@ def read_options(given: Mapping[str, str], *, reading: Literal["batch", "stream"
         poll_interval_ms=said.number("pollIntervalMs", least=0, default=50),
         tls=_tls(said),
     )
+
+
+_OF_CLUSTERS: Final = (
+    "nameServer",
+    "sql",
+    "group",
+    "maxBytesPerTrigger",
+    "pullBatchSize",
+    "pullTimeoutMs",
+    "requestTimeoutMs",
+    "tls",
+    "tlsCaFile",
+)
+"""What a read of store directories has no use for: nobody is asked, and nobody evaluates SQL92."""
 
 
 class _Said:

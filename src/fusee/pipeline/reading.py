@@ -1,31 +1,72 @@
-"""What both kinds of readers share: the settings of workers, the columns asked for, the work of one task."""
+"""What both kinds of readers share: whom the driver asks, the tasks, the settings of workers, the columns asked for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
+from fusee.filter import parse_subscription
+from fusee.pipeline.cluster_view import ClusterView
 from fusee.pipeline.fetch import FetchSettings, fetch
 from fusee.pipeline.option_table import OptionError
 from fusee.pipeline.options import READER_GROUP
+from fusee.pipeline.plan import pack, plan, tasks_for
 from fusee.pipeline.schema import columns_of
+from fusee.pipeline.store_dir import StoreRange, read_store
+from fusee.pipeline.store_view import StoreView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from fusee.pipeline.options import ReadOptions
+    from fusee.message.model import MessageQueue
+    from fusee.pipeline.admission import Bounds
+    from fusee.pipeline.options import ReadOptions, Topics
     from fusee.pipeline.ranges import QueueRange
 
 
-class Task(InputPartition):
-    """The ranges that one task reads; none when there is nothing to read."""
+class View(Protocol):
+    """What a reader asks on the driver: of a cluster, or of store directories."""
 
-    def __init__(self, ranges: Sequence[QueueRange]) -> None:
-        super().__init__(tuple(ranges))
+    def queues(self, topics: Topics, *, missing_ok: bool = False) -> tuple[MessageQueue, ...]: ...
+
+    def bounds(self, queues: Iterable[MessageQueue], *, all_needed: bool = True) -> dict[MessageQueue, Bounds]: ...
+
+    def offsets_at(self, times: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]: ...
+
+    def close(self) -> None: ...
+
+
+def open_view(options: ReadOptions) -> View:
+    """The cluster or the directories that the options name."""
+    return StoreView(options) if options.store else ClusterView(options)
+
+
+class Task(InputPartition):
+    """What one task reads: ranges of queues from their brokers, or a piece of a store directory."""
+
+    def __init__(self, work: tuple[QueueRange, ...] | StoreRange) -> None:
+        super().__init__(work)
+
+
+def tasks_of(options: ReadOptions, ranges: Sequence[QueueRange]) -> list[InputPartition]:
+    """The tasks that read these ranges."""
+    least, most = options.min_partitions, options.max_records_per_partition
+    if not options.store:
+        return [Task(each) for each in plan(ranges, min_partitions=least, max_records=most)]
+    count = tasks_for(sum(each.count for each in ranges), min_partitions=least, max_records=most)
+    if not count:
+        return []
+    made: list[InputPartition] = []
+    for piece in StoreView(options).pieces(ranges, count):
+        size = sum(each.count for each in piece.ranges)
+        parts = -(-size // (most or size))
+        made += [Task(replace(piece, ranges=part)) for part in pack(piece.ranges, parts)]
+    return made
 
 
 def fetch_settings(options: ReadOptions, *, tags: str | None = None) -> FetchSettings:
@@ -49,10 +90,15 @@ def fetch_settings(options: ReadOptions, *, tags: str | None = None) -> FetchSet
     )
 
 
-def read_task(settings: FetchSettings, task: InputPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of one task, on a worker."""
-    ranges: Sequence[QueueRange] = task.value or ()
-    return iter(fetch(settings, ranges, columns))
+def read_task(
+    options: ReadOptions, task: InputPartition, columns: Sequence[str], *, tags: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, on a worker; `tags` takes the place of the option's."""
+    work: tuple[QueueRange, ...] | StoreRange | None = task.value
+    if isinstance(work, StoreRange):
+        wanted = parse_subscription("", options.tags if tags is None else tags).tags
+        return iter(read_store(work, columns, tags=wanted))
+    return iter(fetch(fetch_settings(options, tags=tags), work or (), columns))
 
 
 def asked_columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:

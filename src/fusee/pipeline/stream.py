@@ -27,9 +27,8 @@ from fusee.clock import SystemClock
 from fusee.errors import DataLossError, FuseeError, TransportError
 from fusee.pipeline.admission import Patience, advance, backlog, places_for, share
 from fusee.pipeline.cluster_view import ClusterView
-from fusee.pipeline.plan import plan
 from fusee.pipeline.positions import StreamOffset
-from fusee.pipeline.reading import Task, fetch_settings, read_task
+from fusee.pipeline.reading import open_view, read_task, tasks_of
 from fusee.pipeline.start_and_end import starting_positions
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from fusee.pipeline.admission import Backlog, Bounds
     from fusee.pipeline.options import ReadOptions
     from fusee.pipeline.positions import Positions
+    from fusee.pipeline.reading import View
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 class StreamDriver:
     """Where a stream is and how far it may go; one for each query, in the process that Spark keeps for it."""
 
-    def __init__(self, options: ReadOptions, view: ClusterView, clock: Clock) -> None:
+    def __init__(self, options: ReadOptions, view: View, clock: Clock) -> None:
         self._options = options
         self._view = view
         self._clock = clock
@@ -107,7 +107,7 @@ class StreamDriver:
     def _admitted(self, ready: Backlog) -> Mapping[MessageQueue, int]:
         options, counts = self._options, ready.counts
         most = options.max_offsets_per_trigger
-        if options.max_bytes_per_trigger is not None and counts:
+        if options.max_bytes_per_trigger is not None and counts and isinstance(self._view, ClusterView):
             longest = sorted(counts, key=lambda queue: -counts[queue])
             sizes = self._view.record_sizes({queue: ready.start[queue] for queue in longest})
             fitting = places_for(options.max_bytes_per_trigger, counts, sizes)
@@ -148,7 +148,7 @@ class StreamDriver:
 
     def _publish(self, to: Positions) -> None:
         news = {queue: place for queue, place in to.items() if self._published.get(queue) != place}
-        if not self._options.group or not news:
+        if not self._options.group or not news or not isinstance(self._view, ClusterView):
             return
         try:
             self._view.commit(self._options.group, news)
@@ -167,10 +167,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = tuple(columns)
         self._made: StreamDriver | None = None
 
+    def __reduce__(self) -> tuple[type[StreamReader], tuple[ReadOptions, tuple[str, ...]]]:
+        """Without the connections of the driver."""
+        return StreamReader, (self._options, self._columns)
+
     @property
     def _driver(self) -> StreamDriver:
         if self._made is None:
-            self._made = StreamDriver(self._options, ClusterView(self._options), SystemClock())
+            self._made = StreamDriver(self._options, open_view(self._options), SystemClock())
         return self._made
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
@@ -200,16 +204,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch, by its end alone."""
-        options = self._options
-        if start == end:
-            return []
-        ranges = StreamOffset.from_json(end).ranges()
-        tasks = plan(ranges, min_partitions=options.min_partitions, max_records=options.max_records_per_partition)
-        return [Task(each) for each in tasks]
+        return [] if start == end else tasks_of(self._options, StreamOffset.from_json(end).ranges())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On a worker: the rows of one task."""
-        return read_task(fetch_settings(self._options), partition, self._columns)
+        return read_task(self._options, partition, self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: see the module."""
