@@ -267,6 +267,7 @@ def test_slave_that_does_not_read_gets_no_more_until_it_does() -> None:
         slave.transport.pause_reading()
         for _ in range(300):
             await peer.send(b"x" * 7000)
+        await world.advance(0.01)
         assert world.broker.primary is not None
         (progress,) = world.broker.primary.progress.slaves.values()
         assert progress.next_offset < world.broker.store.written_offset
@@ -298,3 +299,41 @@ def test_stop_of_the_master_ends_the_stream() -> None:
         assert slave.is_closed
 
     play(scene)
+
+
+def test_what_nobody_waits_for_goes_together_when_it_comes_fast() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        peer = world.peer()
+        slave = await joined(world)
+        slave.report(0)
+        await world.advance(1.0)
+        await peer.send(b"first")
+        await world.settle()
+        assert bytes(slave.log) == log_of(world), "the first goes at once"
+        for number in range(5):
+            await peer.send(b"%d" % number)
+            slave.report(len(slave.log))
+        await world.settle()
+        assert len(slave.sizes) == 1
+        await world.advance(0.002)
+        assert bytes(slave.log) == log_of(world)
+        assert len(slave.sizes) == 2
+
+    play(scene)
+
+
+def test_what_is_waited_for_goes_at_once() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        peer = world.peer()
+        slave = await joined(world)
+        slave.report(0)
+        await world.settle()
+        sends = [asyncio.ensure_future(peer.send(b"%d" % number)) for number in range(3)]
+        for _ in range(3):
+            await world.settle()
+            slave.report(len(slave.log))
+        await world.settle()
+        assert all(each.done() for each in sends)
+        assert bytes(slave.log) == log_of(world)
+
+    play(scene, broker_role="SYNC_MASTER")

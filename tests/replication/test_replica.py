@@ -330,6 +330,7 @@ def test_slave_reports_what_is_written_and_with_sync_flush_only_what_is_on_its_d
         world.slave.writer._log_worker = disk
         before = world.master.store.written_offset
         await world.fill(3)
+        await world.advance(0.002)
         assert world.slave.store.written_offset == world.master.store.written_offset
         assert world.master.primary is not None
         assert list(world.master.primary.slaves.values()) == [before]

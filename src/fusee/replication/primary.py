@@ -37,7 +37,7 @@ from fusee.transport.link import format_address
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fusee.clock import Clock, Timers
+    from fusee.clock import Clock, TimerHandle, Timers
     from fusee.store.engine import MessageStore
     from fusee.transport.interfaces import ByteTransport, Listening, Network
 
@@ -62,6 +62,8 @@ class PrimarySettings:
     gap_max: int = 256 * 1024 * 1024
     bytes_per_second_max: int | None = None
     """For each slave; None is no limit."""
+    pace: float = 0.0
+    """What is written sooner after the last transfers than this goes together with more, when nobody waits for it."""
 
 
 class _Slave(asyncio.Protocol):
@@ -179,6 +181,9 @@ class Primary:
             gap_max=self._settings.gap_max, bytes_per_second_max=self._settings.bytes_per_second_max
         )
         """How far each slave is, and how fast."""
+        self._timers = timers
+        self._sent_at = float("-inf")
+        self._next_send: TimerHandle | None = None
         self._look = Periodic(timers, _LOOK_INTERVAL, self._keep_house)
 
     async def start(self, host: str, port: int) -> str:
@@ -190,6 +195,9 @@ class Primary:
     def stop(self) -> None:
         """Close the door and every connection."""
         self._look.stop()
+        if self._next_send is not None:
+            self._next_send.cancel()
+            self._next_send = None
         if self._listening is not None:
             self._listening.close()
             self._listening = None
@@ -214,6 +222,19 @@ class Primary:
 
     def written(self) -> None:
         """More of the log is written: send it to whoever waits for it."""
+        if not self._slaves or self._next_send is not None:
+            return
+        pace = self._settings.pace
+        if pace:
+            early = self._sent_at + pace - self._clock.monotonic()
+            if early > 0:
+                self._next_send = self._timers.call_later(early, self._send_all)
+                return
+        self._send_all()
+
+    def _send_all(self) -> None:
+        self._next_send = None
+        self._sent_at = self._clock.monotonic()
         for slave in self._slaves.values():
             self.send_to(slave)
 
@@ -264,7 +285,7 @@ class Primary:
             return
         progress.acknowledged_offset = log_offset
         self._on_progress()
-        if progress.next_offset < self._store.log.written_offset:
+        if progress.next_offset < self._store.log.written_offset and self._next_send is None:
             self.send_to(slave)
 
     def _begin(self, slave: _Slave, log_offset: int) -> SlaveProgress | None:
