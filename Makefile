@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= auto
+HOT_TESTS := tests/test_compiled.py tests/wire tests/transport tests/namesrv tests/store/test_*.py tests/message tests/broker/handlers
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test test-long check format interop interop-quick bench bench-quick bench-spark soak soak-quick limits docs clean
+.PHONY: help compile demo run test test-interpreted test-long check format interop interop-quick bench bench-quick bench-spark soak soak-quick limits docs clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -19,16 +20,25 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -c 'from fusee.pipeline.java import find_java; find_java()' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[jdk]'
 	@touch $@
 
-demo: $(STAMP) ## see it work: five minutes of Fusee in a few seconds
+# Nothing to do where all is compiled; says so in a line, and is content, where there is no C compiler.
+compile: $(STAMP) ## compile the hot modules in place, where a C compiler is at hand; FUSEE_PURE=1 runs them as they are
+	@$(BIN)/python hatch_build.py
+
+demo: compile ## see it work: five minutes of Fusee in a few seconds
 	@$(BIN)/python examples/demo.py
 
-run: $(STAMP) ## a server on this machine: name server, broker and console in one process
+run: compile ## a server on this machine: name server, broker and console in one process
 	@$(BIN)/fusee serve
 
-test: $(STAMP) ## the whole suite except interoperation with other runtimes
+test: compile ## the whole suite except interoperation with other runtimes; what is compiled also as it is written
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop"
+	@$(MAKE) --no-print-directory test-interpreted
 
-test-long: $(STAMP) ## the long forms: every crash point, 50 rounds of kill -9 on a store and 20 on a broker, more random histories, 80 long churns, 1,000 simulated clusters, 100 faults on real ones
+# tests/test_compiled.py fails where a run does not have the form that it is meant to have.
+test-interpreted: $(STAMP) ## the tests of the hot modules with all of them interpreted
+	@FUSEE_PURE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(HOT_TESTS)
+
+test-long: compile ## the long forms: every crash point, 50 rounds of kill -9 on a store and 20 on a broker, more random histories, 80 long churns, 1,000 simulated clusters, 100 faults on real ones
 	@FUSEE_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/store/crash tests/store/kill tests/broker/kill tests/store/test_store_state_machine.py tests/simulation tests/faults
 
 check: $(STAMP) ## format, lint, types, floors, generated documents
@@ -42,32 +52,32 @@ format: $(STAMP) ## rewrite the sources in the house style
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-interop: $(STAMP) ## against the real Apache RocketMQ (needs Java 11+ and Maven)
+interop: compile ## against the real Apache RocketMQ (needs Java 11+ and Maven)
 	@$(BIN)/python -m pytest --timeout 600 -m interop tests/interop
 
-interop-quick: $(STAMP) ## the short form of interop, for CI
+interop-quick: compile ## the short form of interop, for CI
 	@$(BIN)/python -m pytest --timeout 300 -m "interop and quick" tests/interop
 
-bench: $(STAMP) ## every benchmark, beside its peers in the same run
+bench: compile ## every benchmark, beside its peers in the same run
 	@$(BIN)/python -m benchmarks
 
-bench-quick: $(STAMP) ## the same with short runs: shape, not numbers
+bench-quick: compile ## the same with short runs: shape, not numbers
 	@$(BIN)/python -m benchmarks --quick
 
-bench-spark: $(STAMP) ## the pipeline beside Spark's Kafka source and sink (needs Java and Maven)
+bench-spark: compile ## the pipeline beside Spark's Kafka source and sink (needs Java and Maven)
 	@$(BIN)/python -m benchmarks --only spark
 
-soak: $(STAMP) ## 30 minutes of the clients at full rate with churn: nothing is lost and nothing grows
+soak: compile ## 30 minutes of the clients at full rate with churn: nothing is lost and nothing grows
 	@$(BIN)/python -m scripts.soak --minutes 30
 
-soak-quick: $(STAMP) ## the same for 2 minutes, for CI
+soak-quick: compile ## the same for 2 minutes, for CI
 	@$(BIN)/python -m scripts.soak --minutes 2
 
-limits: $(STAMP) ## bad input and load: what is done to a broker, and the bound that held
+limits: compile ## bad input and load: what is done to a broker, and the bound that held
 	@$(BIN)/python -m scripts.limits
 
 docs: $(STAMP) ## regenerate the documents that are made from tables
 	@$(BIN)/python scripts/make_docs.py
 
 clean: ## remove everything that the targets made
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist src/fusee/__compiled__ .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,7 +15,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fusee import compiled as _compiled
+
 __version__ = "0.1.0"
+
+_compiled.install()  # before the first import of a module that may have a compiled form
 
 if TYPE_CHECKING:
     from fusee import sync as sync

@@ -14,7 +14,7 @@ from fusee.clock import ManualClock
 from fusee.transport.link import Link
 from fusee.transport.router import Router
 from fusee.wire.codes import ResponseCode
-from fusee.wire.hot_encode import SendAnswers
+from fusee.wire.send_answers import SendAnswers
 from tests.broker.log_world import STORE_HOST, Wire
 
 ANSWERS = SendAnswers(STORE_HOST, "DefaultRegion", True)

@@ -29,7 +29,7 @@ class Wire:
         router = Router()
         router.add_all(desk.handlers.routes(), router.lane("all", 100))
         if recalls:
-            router.recall = desk.handlers.recall.answer
+            router.recall = desk.handlers.recall.answers
         clock = ManualClock()
         self.link = Link(clock=clock, timers=clock, router=router)
         self.link.connection_made(self)
@@ -63,7 +63,7 @@ def test_repeated_question_is_answered_from_memory_with_its_own_opaque() -> None
     for opaque in (1, 22, 333, 2147483647):
         assert wire.ask(question(opaque)) == plain.ask(question(opaque))
     assert len(desk.handlers.recall) == 1
-    assert desk.handlers.recall.answer(question(9)[8:]) is not None
+    assert desk.handlers.recall.answers(question(9)) is not None
 
 
 def test_change_of_a_table_forgets_everything() -> None:
@@ -114,6 +114,23 @@ def test_any_bytes_are_answered_or_not_and_never_raise(header: bytes) -> None:
     recall = Recall(lambda: 0, 5)
     (request,) = FrameDecoder().feed(question(1))
     recall.learn(request, PreparedAnswer(request.reply()))
-    assert recall.answer(header) is None
+    assert recall.answers(header) is None
+    assert recall.answers(len(header).to_bytes(4, "big") + header) is None
     mutated = question(1)[8:][:60] + header
-    assert recall.answer(mutated) is None or mutated.startswith(b"{")
+    framed = (len(mutated) + 4).to_bytes(4, "big") + len(mutated).to_bytes(4, "big") + mutated
+    answer = recall.answers(framed)
+    assert answer is None or FrameDecoder().feed(answer)[0].opaque == FrameDecoder().feed(framed)[0].opaque
+    assert recall.answers(question(7) + header) is None or not header
+
+
+@given(st.integers(0, 400), st.integers(0, 255))
+def test_question_with_one_other_byte_is_another_question_or_has_another_opaque(at: int, byte: int) -> None:
+    recall = Recall(lambda: 0, 5)
+    (request,) = FrameDecoder().feed(question(123456))
+    recall.learn(request, PreparedAnswer(request.reply()))
+    changed = bytearray(question(123456))
+    changed[at % len(changed)] = byte
+    answer = recall.answers(bytes(changed))
+    if answer is not None:
+        assert b"%d" % FrameDecoder().feed(answer)[0].opaque in bytes(changed)
+        assert bytes(changed).translate(None, b"0123456789") == question(123456).translate(None, b"0123456789")

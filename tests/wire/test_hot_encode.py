@@ -12,7 +12,8 @@ from fusee.wire.fields import read_fields
 from fusee.wire.framing import FrameDecoder, encode_frame, encode_head
 from fusee.wire.headers.pull import PullMessageResponse
 from fusee.wire.headers.send import SendMessageResponse
-from fusee.wire.hot_encode import SendAnswers, found_response
+from fusee.wire.hot_encode import found_response
+from fusee.wire.send_answers import SendAnswers
 from tests.golden import frames
 
 INT32 = st.integers(-(2**31), 2**31 - 1)

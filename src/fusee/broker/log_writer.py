@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fusee.broker.worker import Worker
     from fusee.clock import Clock, TimerHandle, Timers
     from fusee.message.batch import BatchElement
+    from fusee.store.batch_body import BatchBody
     from fusee.store.durability import FlushJob
     from fusee.store.engine import MessageStore
     from fusee.store.new_record import NewRecord
@@ -145,14 +146,14 @@ class LogWriter:
             self._hurry = True
         return result
 
-    def put_batch(self, record: NewRecord, elements: Sequence[BatchElement]) -> PutResult:
+    def put_batch(self, record: NewRecord, batch: Sequence[BatchElement] | BatchBody) -> PutResult:
         """Give the messages of a batch consecutive places; all or none. Raises as `put`."""
         if self.refusal is not None:
             raise self.refusal
-        result = self.store.put_batch(record, elements)
+        result = self.store.put_batch(record, batch)
         if not self._scheduled:
             self._schedule()
-        self._puts += len(elements)
+        self._puts += len(batch)
         if not self._hurry and self._is_awaited(record.topic, record.queue_id):
             self._hurry = True
         return result

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the operation failed, 2 the command line or configuration 
 
 from __future__ import annotations
 
+import platform
 import sys
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 
 from fusee import __version__
 from fusee.cli.tree import Tree
+from fusee.compiled import form
 from fusee.errors import ConfigError, FuseeError, MessageError
 
 app = typer.Typer(
@@ -27,7 +29,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fusee {__version__}")
+        typer.echo(f"fusee {__version__} ({form()}), Python {platform.python_version()}")
         raise typer.Exit
 
 

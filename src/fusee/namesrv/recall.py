@@ -7,10 +7,14 @@ dispatched. Whatever differs in any other byte (version, language, zone, an unkn
 
 Only headers with the word `opaque` once are learned, so that cutting out its digits cannot confuse two questions.
 Everything is forgotten when `stamp` changes, which must cover all that an answer depends on.
+
+The compiled form is `recall.pyx`, a twin of this module written for C: with one request per connection this is all that
+happens between a read and a write.
 """
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from fusee.wire.command import Command
     from fusee.wire.hot_encode import PreparedAnswer
 
+_WORDS: Final = Struct(">iI")
 _OPAQUE: Final = b'"opaque":'
 _DIGITS_MAX: Final = 10
 _HEADER_SIZE_MAX: Final = 1024
@@ -36,17 +41,39 @@ class Recall:
     def __len__(self) -> int:
         return len(self._answers)
 
-    def answer(self, header: bytes) -> bytes | None:
-        """The whole frame of the answer to the request with this JSON header and no body; None when unknown."""
+    def answers(self, data: bytes) -> bytes | None:
+        """The frames of the answers to the requests in these bytes; None unless all are whole, bare, and known.
+
+        (Bare: with a JSON header and no body.)
+        """
+        if not self._answers:
+            return None
+        if self._stamp() != self._stamp_of_answers:
+            self._answers.clear()
+            return None
+        frames: list[bytes] = []
+        position, size = 0, len(data)
+        while size - position >= 8:
+            length, header_size = _WORDS.unpack_from(data, position)
+            end = position + 4 + length
+            if header_size + 4 != length or end > size:
+                return None
+            frame = self._answer(data[position + 8 : end])
+            if frame is None:
+                return None
+            frames.append(frame)
+            position = end
+        return b"".join(frames) if position == size and frames else None
+
+    def _answer(self, header: bytes) -> bytes | None:
         start = header.find(_OPAQUE) + 9
         end = header.find(b",", start)
         digits = header[start:end]
         prepared = self._answers.get(header[:start] + header[end:])
         if prepared is None or not digits.isdigit() or len(digits) > _DIGITS_MAX:
             return None
-        if self._stamp() != self._stamp_of_answers:
-            self._answers.clear()
-            return None
+        if digits[:1] == b"0" and len(digits) > 1:
+            return None  # no number of JSON begins so
         return prepared.frame_of(digits)
 
     def learn(self, request: Command, prepared: PreparedAnswer) -> None:

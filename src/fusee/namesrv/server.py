@@ -89,7 +89,7 @@ class NameServer:
             on_config=self._config_changed,
         )
         router = Router()
-        router.recall = self.handlers.recall.answer
+        router.recall = self.handlers.recall.answers
         routes = self.handlers.routes()
         routes_lane = router.lane("route", _ROUTE_LANE_LIMIT)
         default_lane = router.lane("default", _DEFAULT_LANE_LIMIT)

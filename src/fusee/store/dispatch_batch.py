@@ -4,10 +4,6 @@ A batch is a sequence of `Dispatched`, made one by one when somebody asks for th
 several times as fast: `groups` for consume queues, `index_keys` for the index. The two ways say the same (tests hold
 them to it); where the arrays would not (`is_plain` is False: delayed messages, inner batches, text that is not ASCII,
 a name that stands twice in one record's properties), whoever asks falls back to the objects.
-
-Hashes: with S[j] the sum of unit i times 31**-i over i < j, modulo 2**32, Java's hash of the text in [a, b) is
-(S[b] - S[a]) * 31**(b-1), because 31 has an inverse. One running sum over the properties of all records therefore gives
-the hash of every tag and key in them.
 """
 
 from __future__ import annotations
@@ -24,8 +20,8 @@ from fusee.message.hashing import tags_code
 from fusee.message.properties import find_keys, find_property, find_tag, find_unique_id
 from fusee.message.record_layout import TIMESTAMP, record_bounds, store_timestamp_position
 from fusee.message.topics import SCHEDULE_TOPIC
-from fusee.store.key_hash import index_hashes, topic_prefix_hash
-from fusee.store.property_entries import split_entries
+from fusee.store.key_hash import topic_prefix_hash
+from fusee.store.record_keys import find_keys_of
 from fusee.store.record_scan import locate_parts, windows
 from fusee.store.results import Dispatched
 
@@ -34,6 +30,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from fusee.store.record_keys import RecordKeys
+
 _PLACE: Final = Struct(">iiqqi")
 _INNER_BATCH: Final = 0x80
 _TRANSACTION_TYPE: Final = 0xC
@@ -41,26 +39,8 @@ _COMMIT: Final = 0x8
 _ROLLBACK: Final = 0xC
 _INNER_NUM: Final = names.INNER_NUM.encode()
 _DELAY: Final = names.DELAY.encode()
-_TAGS_NAME: Final = int.from_bytes(b"TAGS", "big")
-_KEYS_NAME: Final = int.from_bytes(b"KEYS", "big")
-_UNIQ_KEY_NAME: Final = int.from_bytes(b"UNIQ_KEY", "big")
-_SPACE: Final = 0x20
 
 ENTRY: Final = np.dtype([("log_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-
-_UNITS_MAX: Final = 1 << 20
-
-
-def _powers(factor: int) -> NDArray[np.uint32]:
-    row = np.full(_UNITS_MAX + 1, factor, dtype=np.uint32)
-    row[0] = 1
-    return np.multiply.accumulate(row, dtype=np.uint32)
-
-
-@lru_cache(maxsize=1)
-def _weights() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """(31**i, 31**-i) modulo 2**32; made when first needed, 8 MB."""
-    return _powers(31), _powers(pow(31, -1, 1 << 32))
 
 
 @lru_cache(maxsize=65_536)
@@ -78,16 +58,6 @@ class QueueRun(NamedTuple):
     is_consecutive: bool
     rows: NDArray[np.intp]
     entries: NDArray[Any]
-
-
-class _Entries(NamedTuple):
-    raw: NDArray[np.uint8]
-    sums: NDArray[np.uint32]
-    rows: NDArray[np.intp]
-    name_start: NDArray[np.int64]
-    name_size: NDArray[np.int64]
-    value_start: NDArray[np.int64]
-    value_end: NDArray[np.int64]
 
 
 class DispatchBatch(Sequence[Dispatched]):
@@ -191,56 +161,17 @@ class DispatchBatch(Sequence[Dispatched]):
         """Whether the arrays say the same as the objects."""
         if (self.sys_flags & _INNER_BATCH).any() or SCHEDULE_TOPIC in self.topics:
             return False
-        entries = self._entries
-        return entries is not None
+        return self._keys is not None
 
     @cached_property
-    def _entries(self) -> _Entries | None:
-        view, parts = self._view, self._parts
-        starts, ends = parts.properties_start.tolist(), parts.record_end.tolist()
-        joined = b"".join([view[start:end] for start, end in zip(starts, ends, strict=True)])
-        if len(joined) > _UNITS_MAX or not joined.isascii():
-            return None
-        raw = np.frombuffer(joined, np.uint8)
-        offsets = np.zeros(len(starts) + 1, np.int32)
-        np.cumsum(parts.record_end - parts.properties_start, out=offsets[1:])
-        found = split_entries(raw, offsets)
-        counts = np.diff(found.row_offsets)
-        rows = np.repeat(np.arange(len(starts)), counts)
-        _, inverses = _weights()
-        sums = np.zeros(len(raw) + 1, np.uint32)
-        np.cumsum(np.multiply(raw, inverses[: len(raw)], dtype=np.uint32), dtype=np.uint32, out=sums[1:])
-        return _Entries(
-            raw, sums, rows, found.name_start, found.name_end - found.name_start, found.value_start, found.value_end
-        )
+    def _keys(self) -> RecordKeys | None:
+        return find_keys_of(self._view, self._parts.properties_start, self._parts.record_end)
 
-    def _values_of(self, name: int, size: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
-        """Rows that have the property of this name, and where its value lies; the last one where it stands twice."""
-        entries = self._entries
-        assert entries is not None
-        candidates = np.flatnonzero(entries.name_size == size)
-        words = windows(entries.raw, f">u{size}")[entries.name_start[candidates]]
-        matching = candidates[words == name]
-        rows = entries.rows[matching]
-        if len(rows) > 1 and (rows[1:] == rows[:-1]).any():
-            keep = np.append(rows[1:] != rows[:-1], True)
-            rows, matching = rows[keep], matching[keep]
-        return rows, entries.value_start[matching], entries.value_end[matching]
-
-    def _hashes(self, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint32]:
-        entries = self._entries
-        assert entries is not None
-        powers, _ = _weights()
-        difference: NDArray[np.uint32] = entries.sums[ends] - entries.sums[starts]
-        return difference * powers[ends - 1]
-
-    @cached_property
+    @property
     def tags_codes(self) -> NDArray[np.int64]:
         """The tag's hash of each record, 0 without a tag. Only when `is_plain`."""
-        codes = np.zeros(len(self), np.int64)
-        rows, starts, ends = self._values_of(_TAGS_NAME, 4)
-        codes[rows] = self._hashes(starts, ends).view(np.int32)
-        return codes
+        assert self._keys is not None
+        return self._keys.tags_codes
 
     def groups(self) -> Iterator[QueueRun]:
         """The records that make consume queue entries, by queue. Only when `is_plain`."""
@@ -280,53 +211,13 @@ class DispatchBatch(Sequence[Dispatched]):
 
     def index_keys(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
         """(hash as an index stores it, row) of every unique key, key and tag, in order. Only when `is_plain`."""
-        unique_rows, unique_starts, unique_ends = self._values_of(_UNIQ_KEY_NAME, 8)
-        key_rows, key_starts, key_ends = self._values_of(_KEYS_NAME, 4)
-        key_rows, key_starts, key_ends = self._split_tokens(key_rows, key_starts, key_ends)
-        tag_rows, tag_starts, tag_ends = self._values_of(_TAGS_NAME, 4)
-        rows = np.concatenate((unique_rows, key_rows, tag_rows))
-        starts = np.concatenate((unique_starts, key_starts, tag_starts))
-        ends = np.concatenate((unique_ends, key_ends, tag_ends))
+        assert self._keys is not None
         # Among the keys of a topic a tag stands as `T#tag`.
-        is_tag = np.zeros(len(rows), np.intp)
-        is_tag[len(rows) - len(tag_rows) :] = 1
-        order = np.argsort(rows, kind="stable")
-        rows, starts, ends, is_tag = rows[order], starts[order], ends[order], is_tag[order]
-        kept = (self.sys_flags[rows] & _TRANSACTION_TYPE) != _ROLLBACK
-        if not kept.all():
-            rows, starts, ends, is_tag = rows[kept], starts[kept], ends[kept], is_tag[kept]
-        powers, _ = _weights()
-        of_topics = np.array(
+        prefixes = np.array(
             [[topic_prefix_hash(topic), topic_prefix_hash(f"{topic}#T")] for topic in self.topics], np.uint32
         )
-        prefixes = of_topics[self.topic_ids[rows], is_tag]
-        hashes = prefixes * powers[ends - starts] + self._hashes(starts, ends)
-        return index_hashes(hashes.view(np.int32)), rows
-
-    def _split_tokens(
-        self, rows: NDArray[np.intp], starts: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
-        entries = self._entries
-        assert entries is not None
-        spaces = np.flatnonzero(entries.raw == _SPACE)
-        if not len(spaces):
-            return rows, starts, ends
-        has_space = np.searchsorted(spaces, starts) < np.searchsorted(spaces, ends)
-        if not has_space.any():
-            return rows, starts, ends
-        token_rows: list[int] = []
-        token_starts: list[int] = []
-        token_ends: list[int] = []
-        raw = entries.raw
-        for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
-            position = start
-            for token in bytes(raw[start:end]).split(b" "):
-                if token:
-                    token_rows.append(row)
-                    token_starts.append(position)
-                    token_ends.append(position + len(token))
-                position += len(token) + 1
-        return np.array(token_rows, np.intp), np.array(token_starts, np.int64), np.array(token_ends, np.int64)
+        is_kept = (self.sys_flags & _TRANSACTION_TYPE) != _ROLLBACK
+        return self._keys.index_keys(prefixes, self.topic_ids, is_kept)
 
 
 def read_dispatched(

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from struct import error as StructError  # noqa: N812  the module's own class has a lower-case name
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from fusee.clock import Clock, SystemClock
@@ -26,9 +25,6 @@ from fusee.errors import MessageError, StoreError, StoreFailedError, StoreFullEr
 from fusee.message import properties as names
 from fusee.message.record import seal_record, with_crc_tail
 from fusee.message.record_layout import (
-    LENGTHS,
-    MAGIC_V1,
-    PACK_HEAD,
     RECORD_SIZE_MIN,
     TIMESTAMP,
     TOPIC_SIZE_MAX_V1,
@@ -46,8 +42,9 @@ from fusee.store.durability import Durability, FlushJob
 from fusee.store.filesystem import File, FileSystem, Lock, OsFileSystem
 from fusee.store.index import Index
 from fusee.store.layout import StorePaths
-from fusee.store.new_batch import batch_sizes, is_plain_batch, pack_batch, pack_plain_batch
+from fusee.store.new_batch import prepare_batch
 from fusee.store.new_record import with_inner_base
+from fusee.store.plain_record import pack_plain_record
 from fusee.store.query import RecordQuery
 from fusee.store.queue_table import QueueTable
 from fusee.store.reader import read_messages
@@ -63,6 +60,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fusee.message.batch import BatchElement
+    from fusee.store.batch_body import BatchBody
     from fusee.store.new_record import NewRecord
     from fusee.store.recovery import Progress
     from fusee.store.results import GetResult
@@ -300,27 +298,22 @@ class MessageStore:
         else:
             self._last_timestamp_ms = now_ms
         if is_plain:
-            try:
-                head = PACK_HEAD(
-                    size,
-                    MAGIC_V1,
-                    body_crc(body),
-                    record.queue_id,
-                    record.flag,
-                    queue_offset,
-                    log_offset,
-                    sys_flag,
-                    record.born_timestamp_ms,
-                    born_host,
-                    now_ms,
-                    store_host,
-                    record.reconsume_times,
-                    record.prepared_transaction_offset,
-                    body_size,
-                )
-            except StructError as error:
-                raise MessageError(f"a number does not fit its field of the record: {error}") from error
-            data = b"".join((head, body, topic, LENGTHS[properties_size], properties))
+            data = pack_plain_record(
+                topic,
+                body,
+                properties,
+                record.queue_id,
+                record.flag,
+                queue_offset,
+                log_offset,
+                sys_flag,
+                record.born_timestamp_ms,
+                born_host,
+                now_ms,
+                store_host,
+                record.reconsume_times,
+                record.prepared_transaction_offset,
+            )
         else:
             data = pack_record(
                 record.topic.encode(),
@@ -346,44 +339,39 @@ class MessageStore:
             self._unwritten.append((end_offset, key, count))
         return PutResult(log_offset, queue_offset, end_offset, now_ms)
 
-    def put_batch(self, record: NewRecord, elements: Sequence[BatchElement]) -> PutResult:
+    def put_batch(self, record: NewRecord, batch: Sequence[BatchElement] | BatchBody) -> PutResult:
         """Give the messages of a batch consecutive places in one queue; all of them or none.
 
         `record` says what they have in common; its own body and properties are not stored.
         """
         if self._refusal is not None:
             raise self._refusal
-        if not elements:
+        count = len(batch)
+        if not count:
             raise MessageError("a batch without messages cannot be stored")
         key = (record.topic, record.queue_id)
         queue_offset = self._next_offset(key)
         topic = self._topic_bytes(record.topic)
-        topic_size = len(topic) - 1
-        sys_flag = record.sys_flag
-        sealing = self._seals or any(b"\0" in element.properties_bytes for element in elements)
-        is_plain = not sealing and not sys_flag & _HOST_FAMILIES and is_plain_batch(record, topic_size)
-        sizes = batch_sizes(
-            elements,
-            RECORD_SIZE_MIN + topic_size if is_plain else None,
+        topic_size, sys_flag = len(topic) - 1, record.sys_flag
+        total, pack = prepare_batch(
+            record,
+            batch,
+            topic,
+            seals=self._seals,
             body_size_max=self._body_size_max,
             checked=lambda body, properties: self._checked_size(sys_flag, body, properties, topic_size),
-            seals=sealing,
         )
-        total = sum(sizes)
         if total > self.config.record_size_max:
             raise MessageError(
                 f"the batch takes {total} bytes, limit {self.config.record_size_max} (maxMessageSize); send it in parts"
             )
         log_offset = self.log.place(total)
         now_ms = self._now_ms()
-        if is_plain:
-            parts, log_offsets = pack_plain_batch(record, elements, sizes, topic, queue_offset, log_offset, now_ms)
-        else:
-            parts, log_offsets = pack_batch(record, elements, queue_offset, log_offset, now_ms, seals=sealing)
-        self.log.append(b"".join(parts))
-        self._next_offsets[key] = queue_offset + len(elements)
-        self._unwritten.append((log_offset + total, key, len(elements)))
-        return PutResult(log_offset, queue_offset, log_offset + total, now_ms, len(elements), tuple(log_offsets))
+        data, log_offsets = pack(queue_offset, log_offset, now_ms)
+        self.log.append(data)
+        self._next_offsets[key] = queue_offset + count
+        self._unwritten.append((log_offset + total, key, count))
+        return PutResult(log_offset, queue_offset, log_offset + total, now_ms, count, log_offsets)
 
     def append_records(self, data: bytes | bytearray | memoryview, log_offset: int) -> int:
         """Take what is whole of these bytes of the master's log; how many bytes, the rest is for later.

@@ -14,6 +14,7 @@ from fusee.errors import MessageError, StoreError
 from fusee.message.hashing import tags_code
 from fusee.message.record import decode_record
 from fusee.message.record_layout import body_crc, pack_record, record_size
+from fusee.store.batch_body import BatchBody
 from fusee.store.config import StoreConfig
 from fusee.store.layout import CONSUME_ENTRY_SIZE
 from fusee.store.results import GetResult, GetStatus, PutResult
@@ -68,7 +69,8 @@ class MemoryStore:
         self._add(data, log_offset, in_queue)
         return PutResult(log_offset, queue_offset, log_offset + size, now_ms)
 
-    def put_batch(self, record: NewRecord, elements: Sequence[BatchElement]) -> PutResult:
+    def put_batch(self, record: NewRecord, batch: Sequence[BatchElement] | BatchBody) -> PutResult:
+        elements = batch.elements if isinstance(batch, BatchBody) else batch
         if not elements:
             raise MessageError("a batch without messages cannot be stored")
         topic = record.topic.encode()

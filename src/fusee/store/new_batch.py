@@ -1,20 +1,85 @@
-"""The records of a batch, which lie end to end: their pieces, to be joined once, and where each begins."""
+"""The records of a batch, which lie end to end, and where each begins: packed by the shortest way that is right."""
 
 from __future__ import annotations
 
 from struct import error as StructError  # noqa: N812  the module's own class has a lower-case name
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from fusee.errors import MessageError
 from fusee.message.properties import PROPERTIES_SIZE_MAX
 from fusee.message.record import seal_record, with_crc_tail
-from fusee.message.record_layout import LENGTHS, MAGIC_V1, PACK_HEAD, TOPIC_SIZE_MAX_V1, body_crc, pack_record
+from fusee.message.record_layout import (
+    LENGTHS,
+    MAGIC_V1,
+    PACK_HEAD,
+    RECORD_SIZE_MIN,
+    TOPIC_SIZE_MAX_V1,
+    body_crc,
+    pack_record,
+)
+from fusee.store.batch_body import BatchBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fusee.message.batch import BatchElement
     from fusee.store.new_record import NewRecord
+
+
+_HOST_FAMILIES: Final = 0x30
+
+
+def prepare_batch(
+    record: NewRecord,
+    batch: Sequence[BatchElement] | BatchBody,
+    topic: bytes,
+    *,
+    seals: bool,
+    body_size_max: int,
+    checked: Callable[[int, int], int],
+) -> tuple[int, Callable[[int, int, int], tuple[bytes, tuple[int, ...]]]]:
+    """The size of all records, and a function that makes them.
+
+    That function takes the first queue offset, the first log offset and the store time; it gives the records and the
+    log offset of each. `topic` stands behind its length; `seals` asks for a checksum of each record, which those with
+    zero bytes in their properties have always; `checked` is that of `batch_sizes`. Both may raise MessageError.
+    """
+    is_plain = not record.sys_flag & _HOST_FAMILIES and is_plain_batch(record, len(topic) - 1)
+    if isinstance(batch, BatchBody):
+        body = batch
+        if is_plain and not seals and not body.has_zero_properties and body.body_size_largest <= body_size_max:
+
+            def pack_body(queue_offset: int, log_offset: int, now_ms: int) -> tuple[bytes, tuple[int, ...]]:
+                return body.pack(
+                    topic,
+                    record.queue_id,
+                    queue_offset,
+                    log_offset,
+                    record.sys_flag,
+                    record.born_timestamp_ms,
+                    record.born_host,
+                    now_ms,
+                    record.store_host,
+                    record.reconsume_times,
+                    record.prepared_transaction_offset,
+                )
+
+            return body.packed_size(len(topic) - 1), pack_body
+        batch = body.elements
+    elements = batch
+    sealing = seals or any(b"\0" in element.properties_bytes for element in elements)
+    is_plain = is_plain and not sealing
+    fixed_size = RECORD_SIZE_MIN + len(topic) - 1 if is_plain else None
+    sizes = batch_sizes(elements, fixed_size, body_size_max=body_size_max, checked=checked, seals=sealing)
+
+    def pack(queue_offset: int, log_offset: int, now_ms: int) -> tuple[bytes, tuple[int, ...]]:
+        if is_plain:
+            parts, log_offsets = pack_plain_batch(record, elements, sizes, topic, queue_offset, log_offset, now_ms)
+        else:
+            parts, log_offsets = pack_batch(record, elements, queue_offset, log_offset, now_ms, seals=sealing)
+        return b"".join(parts), tuple(log_offsets)
+
+    return sum(sizes), pack
 
 
 def is_plain_batch(record: NewRecord, topic_size: int) -> bool:

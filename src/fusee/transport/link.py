@@ -1,6 +1,6 @@
 """One connection, seen from either end: frames in, answers out, requests of our own in flight.
 
-A Link is an asyncio Protocol, but it uses nothing of the loop: bytes come in by `data_received`, go out by the
+A Link is used as an asyncio Protocol, but it uses nothing of the loop: bytes come in by `data_received`, go out by the
 transport's `write`, and time comes from the Clock and Timers it was given. So the same object runs over TCP, TLS
 and memory, under real and manual time.
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from fusee.errors import ConfigError, ConnectionLostError, ProtocolError, TooManyRequestsError, TransportError
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from fusee.clock import Clock, TimerHandle, Timers
     from fusee.transport.interfaces import ByteTransport, LinkListener
     from fusee.transport.router import Router
-
-_WORDS: Final = Struct(">iI")
 
 # Slices of a mapped file go out from where they lie, unless they are many: handing over each costs more than a copy.
 # Of very many there is no copy either: whoever asks for so much at once may never read it.
@@ -53,8 +50,8 @@ class LinkLimits:
     write_buffer_max: int = 64 * 1024 * 1024
 
 
-class Link(asyncio.Protocol):
-    """One connection."""
+class Link:
+    """One connection. It has the methods of an asyncio.Protocol, but not its class: compiled, it is a C structure."""
 
     def __init__(
         self,
@@ -112,9 +109,9 @@ class Link(asyncio.Protocol):
         self.last_activity = self._monotonic()
         decoder = self._decoder
         if self._recall is not None and not decoder.pending_bytes and not self.is_leaving:
-            known = self._recall_all(data)
+            known = self._recall(data)
             if known is not None:
-                self._write(known)
+                self.send_frames([known])
                 return
         commands = decoder.feed(data)
         out: list[bytes | memoryview] = []
@@ -315,24 +312,6 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     # Inside
-
-    def _recall_all(self, data: bytes) -> list[bytes | memoryview] | None:
-        """The answers to the requests in these bytes, when all of them are whole, without body, and known."""
-        recall = self._recall
-        assert recall is not None
-        answers: list[bytes | memoryview] = []
-        position, size = 0, len(data)
-        while size - position >= 8:
-            length, header_size = _WORDS.unpack_from(data, position)
-            end = position + 4 + length
-            if header_size + 4 != length or end > size:
-                return None
-            answer = recall(data[position + 8 : end])
-            if answer is None:
-                return None
-            answers.append(answer)
-            position = end
-        return answers if position == size and answers else None
 
     def _refers_elsewhere(self, command: Command) -> bool:
         return command.version >= GO_AWAY_VERSION_MIN and not command.is_oneway

@@ -82,7 +82,7 @@ class Router:
     def __init__(self) -> None:
         self._routes: dict[int, tuple[Handler, Lane, bool]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # Answers requests from the text of their JSON header alone, where the same question was answered before.
+        # Answers all requests in some bytes from their text alone, where the same questions were answered before.
         self.recall: Callable[[bytes], bytes | None] | None = None
         self.lanes: dict[str, Lane] = {}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fusee.transport.link import Link, LinkLimits, format_address
 from fusee.transport.sweep import Sweep
@@ -125,7 +125,7 @@ class Server:
                     self.refused_connections,
                 )
             return _Refused()
-        return Link(
+        link = Link(
             clock=self._clock,
             timers=self._timers,
             router=self._router,
@@ -133,6 +133,7 @@ class Server:
             listeners=self._listeners,
             header_form=self._settings.header_form,
         )
+        return cast("asyncio.Protocol", link)
 
     # LinkListener
 

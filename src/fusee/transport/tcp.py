@@ -189,5 +189,6 @@ class TcpNetwork:
         options: dict[str, Any] = {}
         if self._client_tls is not None:
             options = {"ssl": self._client_tls, "server_hostname": host}
-        _, link = await loop.create_connection(link_factory, host, port, **options)
-        return link
+        factory: Callable[[], Any] = link_factory
+        _, link = await loop.create_connection(factory, host, port, **options)
+        return link  # type: ignore[no-any-return]

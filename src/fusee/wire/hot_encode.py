@@ -18,23 +18,20 @@ from fusee.wire.command import PROTOCOL_VERSION
 from fusee.wire.header_json import encode_json_header
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fusee.wire.command import Command
     from fusee.wire.headers.offset import QueryConsumerOffset, UpdateConsumerOffset
     from fusee.wire.headers.pull import PullMessage
     from fusee.wire.headers.send import SendMessageV2
 
 _WORDS: Final = Struct(">iI")
-_OFFSET: Final = Struct(">q")
-_quote = msgspec.json.Encoder().encode
+quote = msgspec.json.Encoder().encode
 
-_TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % PROTOCOL_VERSION
+TAIL: Final = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % PROTOCOL_VERSION
 
 
 @lru_cache(maxsize=4096)  # the few topics, groups and brokers of a process come back with every request
 def _name(text: str) -> bytes:
-    return _quote(text)
+    return quote(text)
 
 
 def _head(header: bytes, body_size: int) -> bytes:
@@ -43,8 +40,7 @@ def _head(header: bytes, body_size: int) -> bytes:
 
 def _request(code: int, opaque: int, flag: int, fields: bytes, body_size: int) -> bytes:
     return _head(
-        b'{"code":%d,"extFields":{%b},"flag":%d,"language":"PYTHON","opaque":%d%b'
-        % (code, fields, flag, opaque, _TAIL),
+        b'{"code":%d,"extFields":{%b},"flag":%d,"language":"PYTHON","opaque":%d%b' % (code, fields, flag, opaque, TAIL),
         body_size,
     )
 
@@ -60,7 +56,7 @@ def _number(name: bytes, value: int | None) -> bytes:
 
 
 def _text(name: bytes, value: str | None) -> bytes:
-    return b"" if value is None else b',"%b":%b' % (name, _quote(value))
+    return b"" if value is None else b',"%b":%b' % (name, quote(value))
 
 
 def send_request(opaque: int, header: SendMessageV2, body_size: int, *, batch: bool = False, flag: int = 0) -> bytes:
@@ -106,14 +102,14 @@ class SendRequests:
             b'"i":%%b,"j":"0","k":"false","m":"%b"},"flag":0,"language":"PYTHON","opaque":%%d%b'
             % (
                 code,
-                _quote(broker_name).replace(b"%", b"%%"),
-                _quote(producer_group).replace(b"%", b"%%"),
-                _quote(topic).replace(b"%", b"%%"),
-                _quote(default_topic).replace(b"%", b"%%"),
+                quote(broker_name).replace(b"%", b"%%"),
+                quote(producer_group).replace(b"%", b"%%"),
+                quote(topic).replace(b"%", b"%%"),
+                quote(default_topic).replace(b"%", b"%%"),
                 default_topic_queue_nums,
                 queue_id,
                 b"true" if batch else b"false",
-                _TAIL,
+                TAIL,
             )
         )
 
@@ -121,7 +117,7 @@ class SendRequests:
         self, opaque: int, sys_flag: int, born_timestamp_ms: int, flag: int, properties: str, body_size: int
     ) -> bytes:
         """Head of a send that is neither a retry of a consumer nor of a unit."""
-        header = self._format % (sys_flag, born_timestamp_ms, flag, _quote(properties), opaque)
+        header = self._format % (sys_flag, born_timestamp_ms, flag, quote(properties), opaque)
         size = len(header)
         return _WORDS.pack(4 + size + body_size, size) + header
 
@@ -180,13 +176,13 @@ def heartbeat_request(opaque: int, body_size: int) -> bytes:
 
 def response(opaque: int, code: int = 0, body_size: int = 0) -> bytes:
     """Head of a response without fields and remark."""
-    return _head(b'{"code":%d,"flag":1,"language":"PYTHON","opaque":%d%b' % (code, opaque, _TAIL), body_size)
+    return _head(b'{"code":%d,"flag":1,"language":"PYTHON","opaque":%d%b' % (code, opaque, TAIL), body_size)
 
 
 class PreparedAnswer:
     """A response that is sent again and again: everything but the opaque is formatted once."""
 
-    __slots__ = ("_heads", "_rest", "body")
+    __slots__ = ("body", "heads", "rest")
 
     def __init__(self, response: Command) -> None:
         self.body = body = response.body
@@ -194,12 +190,14 @@ class PreparedAnswer:
         header = encode_json_header(response)
         at = header.rindex(b'"opaque":0') + 9
         start, tail = header[:at], header[at + 1 :]
-        self._rest = tail + body
+        self.rest = tail + body
+        """What stands behind the digits of the opaque."""
         # By the number of digits of the opaque, which the lengths in the frame's first words depend on.
-        self._heads = [
+        self.heads = [
             _WORDS.pack(4 + size + len(body), size) + start
             for size in (len(start) + digits + len(tail) for digits in range(12))
         ]
+        """What stands before them, by their number."""
 
     def frame(self, opaque: int) -> bytes:
         """The whole frame of the answer to the request with this opaque."""
@@ -207,12 +205,12 @@ class PreparedAnswer:
 
     def frame_of(self, digits: bytes) -> bytes:
         """The same, the opaque given as its digits, of which there are at most 11."""
-        return self._heads[len(digits)] + digits + self._rest
+        return self.heads[len(digits)] + digits + self.rest
 
 
 def _response(opaque: int, code: int, fields: bytes, body_size: int) -> bytes:
     return _head(
-        b'{"code":%d,"extFields":{%b},"flag":1,"language":"PYTHON","opaque":%d%b' % (code, fields, opaque, _TAIL),
+        b'{"code":%d,"extFields":{%b},"flag":1,"language":"PYTHON","opaque":%d%b' % (code, fields, opaque, TAIL),
         body_size,
     )
 
@@ -225,53 +223,9 @@ def send_response(
         message_id.encode(),
         queue_id,
         queue_offset,
-        _quote(transaction_id),
+        quote(transaction_id),
     )
     return _response(opaque, code, fields, 0)
-
-
-class SendAnswers:
-    """The answers of one broker to sends: what is the same in all of them is formatted once."""
-
-    __slots__ = ("_format", "_host", "_packed_host")
-
-    def __init__(self, store_host: bytes, region_id: str, trace_on: bool) -> None:
-        """`store_host` is the packed address that offset ids begin with."""
-        self._packed_host = store_host
-        self._host = store_host.hex().upper().encode()
-        self._format = (
-            b'{"code":0,"extFields":{"queueId":"%%d","transactionId":%%b,"msgId":"%%b","TRACE_ON":"%b","MSG_REGION":%b,'
-            b'"queueOffset":"%%d"},"flag":1,"language":"PYTHON","opaque":%%d%b'
-            % (b"true" if trace_on else b"false", _quote(region_id).replace(b"%", b"%%"), _TAIL)
-        )
-
-    def frame(self, opaque: int, log_offset: int, queue_id: int, queue_offset: int, unique_id: bytes) -> bytes:
-        """The answer to one message."""
-        header = self._format % (
-            queue_id,
-            b'"%b"' % unique_id if unique_id.isalnum() else _quote(unique_id.decode("utf-8", "replace")),
-            b"%b%016X" % (self._host, log_offset),
-            queue_offset,
-            opaque,
-        )
-        size = len(header)
-        return _WORDS.pack(4 + size, size) + header
-
-    def batch_frame(
-        self, opaque: int, log_offsets: Sequence[int], queue_id: int, queue_offset: int, unique_id: bytes
-    ) -> bytes:
-        """The answer to a batch: the ids of all, joined; without a unique id of the batch it tells none."""
-        host, pack = self._packed_host, _OFFSET.pack
-        layout = self._format if unique_id else self._format.replace(b'"transactionId":%b,', b"%b")
-        header = layout % (
-            queue_id,
-            _quote(unique_id.decode("utf-8", "replace")) if unique_id else b"",
-            b"".join([host + pack(log_offset) for log_offset in log_offsets]).hex(",", len(host) + 8).upper().encode(),
-            queue_offset,
-            opaque,
-        )
-        size = len(header)
-        return _WORDS.pack(4 + size, size) + header
 
 
 def found_response(
@@ -297,7 +251,7 @@ def found_response(
             min_offset,
             topic_sys_flag,
             opaque,
-            _TAIL,
+            TAIL,
         )
     )
     size = len(header)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -396,13 +396,22 @@ def test_members_are_told_though_one_does_not_read() -> None:
     play(scene)
 
 
+class ToldLink(Link):
+    """A connection that keeps who was told something."""
+
+    told: ClassVar[list[Link]] = []
+
+    def send_oneway(self, command: Command) -> None:
+        self.told.append(self)
+
+
 def a_group(size: int) -> ConsumerGroup:
     clock = ManualClock()
     table = ConsumerTable(config=BrokerConfig())
     for number in range(size):
         table.register(
             consumer("g"),
-            Link(clock=clock, timers=clock),
+            ToldLink(clock=clock, timers=clock),
             client_id=str(number),
             language=LanguageCode.JAVA,
             version=513,
@@ -415,7 +424,7 @@ def a_group(size: int) -> ConsumerGroup:
 
 def test_notices_when_many_change_at_once_come_in_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Link] = []
-    monkeypatch.setattr(Link, "send_oneway", lambda link, command: told.append(link))
+    monkeypatch.setattr(ToldLink, "told", told)
     clock = ManualClock()
     notices = GroupNotices(clock)
     group = a_group(3000)

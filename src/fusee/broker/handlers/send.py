@@ -19,17 +19,18 @@ from fusee.broker.send_checks import remote_host
 from fusee.broker.transactions import half_record
 from fusee.errors import MessageError, StoreBusyError, StoreError, TooFewReplicasError
 from fusee.message import properties as names
-from fusee.message.batch import split_batch
 from fusee.message.flags import SysFlag, TransactionType, transaction_type, with_host_families
 from fusee.message.properties import find_property, find_unique_id, join_properties, remove_property
 from fusee.message.topics import RETRY_PREFIX
+from fusee.message.usual_properties import usual_unique_id
+from fusee.store.batch_body import BatchBody
 from fusee.store.new_record import NewRecord
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import ONEWAY_FLAG, Command
 from fusee.wire.framing import encode_frame
 from fusee.wire.header_json import decode_json_header
 from fusee.wire.headers.send import SendMessage, SendMessageV1, SendMessageV2
-from fusee.wire.hot_encode import SendAnswers
+from fusee.wire.send_answers import SendAnswers
 
 if TYPE_CHECKING:
     from random import Random
@@ -141,23 +142,8 @@ class SendHandlers:
             or command.flag & ONEWAY_FLAG
         ):
             return self._send(command, header, link)
-        # Text is searched several times as fast as bytes.
-        at = properties.find("UNIQ_KEY\x01")
-        end = properties.find("\x02", at)
-        if (
-            at < 0
-            or (at > 0 and properties[at - 1] != "\x02")
-            or end < at + 10
-            or "DELAY\x01" in properties
-            or "TRAN_MSG\x01" in properties
-            or "TIMER_D" in properties
-            or "MSG_REGION\x01" in properties
-            or "POP_CK\x01" in properties
-            or "INNER_NUM\x01" in properties
-            or ("WAIT\x01true\x02" not in properties and "WAIT\x01" in properties)
-            or properties[-1] != "\x02"
-            or properties.find("UNIQ_KEY\x01", end) >= 0
-        ):
+        unique_id = usual_unique_id(properties)
+        if unique_id is None:
             return self._send(command, header, link)
         born_host = link.attachments.get("host") or remote_host(link)
         if len(born_host) != 8:
@@ -186,9 +172,7 @@ class SendHandlers:
             end_offset,
             True,
             link,
-            self._answers.frame(
-                command.opaque, log_offset, queue_id, result.queue_offset, properties[at + 9 : end].encode()
-            ),
+            self._answers.frame(command.opaque, log_offset, queue_id, result.queue_offset, unique_id),
         )
         return None
 
@@ -332,19 +316,19 @@ class SendHandlers:
         )
         is_inner = unique_id and topic_config.attributes.get("queue.type") == "BatchCQ"
         try:
-            elements = split_batch(command.body)
+            batch = BatchBody(command.body)
             if is_inner:
                 for name in (*_ADDED_NAMES, _INNER_NUM):
                     properties = remove_property(properties, name)
-                properties = join_properties(properties, b"%bINNER_NUM\x01%d\x02" % (self._added, len(elements)))
+                properties = join_properties(properties, b"%bINNER_NUM\x01%d\x02" % (self._added, len(batch)))
                 record.properties = properties
                 record.sys_flag |= SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
                 result = self._writer.put(record)
             else:
-                result = self._writer.put_batch(record, elements)
+                result = self._writer.put_batch(record, batch)
         except (MessageError, StoreError) as error:
             return self._with_region(self.refusal(command, error))
-        self._statistics.put(topic, queue_id, len(elements), result.end_offset - result.log_offset)
+        self._statistics.put(topic, queue_id, len(batch), result.end_offset - result.log_offset)
         if not command.flag & ONEWAY_FLAG:
             self._gate.add_answer(
                 result.end_offset,

@@ -1,0 +1,104 @@
+"""The body of a batch on its way into the log: looked over once, then written as records that lie end to end.
+
+`fusee.message.batch` gives the form of the body, `fusee.message.record` that of a record. A plain batch has IPv4 hosts
+and a topic of at most 127 bytes, and its records carry no checksum of their own; `pack` is for those alone.
+
+The compiled form is `batch_body.pyx`, a twin of this module written for C: it copies each body once, from the request
+to its place.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from struct import error as StructError  # noqa: N812  the module's own class has a lower-case name
+from typing import TYPE_CHECKING
+
+from fusee.errors import MessageError
+from fusee.message.batch import BATCH_COUNT_MAX, ELEMENT_SIZE_MIN, split_batch
+from fusee.message.record_layout import LENGTHS, MAGIC_V1, PACK_HEAD, RECORD_SIZE_MIN, body_crc
+
+if TYPE_CHECKING:
+    from fusee.message.batch import BatchElement
+
+
+class BatchBody:
+    """The messages of a batch, as they came."""
+
+    def __init__(self, data: bytes, count_max: int = BATCH_COUNT_MAX) -> None:
+        """Raises MessageError, naming the position, when it is malformed or has too many messages."""
+        self._data = data
+        self._elements = split_batch(data, count_max=count_max)
+        self.count = len(self._elements)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def elements(self) -> list[BatchElement]:
+        """Every message by itself."""
+        return self._elements
+
+    @cached_property
+    def body_size_largest(self) -> int:
+        """The size of the largest body."""
+        return max((len(element.body) for element in self._elements), default=0)
+
+    @cached_property
+    def has_zero_properties(self) -> bool:
+        """Whether there is a zero byte in the properties of any message."""
+        return any(b"\0" in element.properties_bytes for element in self._elements)
+
+    def packed_size(self, topic_size: int) -> int:
+        """What the records of a plain batch take, for a topic of this many bytes."""
+        return len(self._data) + self.count * (RECORD_SIZE_MIN + topic_size - ELEMENT_SIZE_MIN)
+
+    def pack(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        log_offset: int,
+        sys_flag: int,
+        born_timestamp_ms: int,
+        born_host: bytes,
+        store_timestamp_ms: int,
+        store_host: bytes,
+        reconsume_times: int,
+        prepared_transaction_offset: int,
+    ) -> tuple[bytes, tuple[int, ...]]:
+        """The records of a plain batch from these offsets on, end to end, and the log offset of each.
+
+        `topic` stands behind its length. Raises MessageError when a number does not fit its field.
+        """
+        parts: list[bytes] = []
+        log_offsets: list[int] = []
+        fixed_size = RECORD_SIZE_MIN - 1 + len(topic)
+        try:
+            for element in self._elements:
+                body = element.body
+                properties = element.properties_bytes
+                size = fixed_size + len(body) + len(properties)
+                head = PACK_HEAD(
+                    size,
+                    MAGIC_V1,
+                    body_crc(body),
+                    queue_id,
+                    element.flag,
+                    queue_offset,
+                    log_offset,
+                    sys_flag,
+                    born_timestamp_ms,
+                    born_host,
+                    store_timestamp_ms,
+                    store_host,
+                    reconsume_times,
+                    prepared_transaction_offset,
+                    len(body),
+                )
+                parts += (head, body, topic, LENGTHS[len(properties)], properties)
+                log_offsets.append(log_offset)
+                log_offset += size
+                queue_offset += 1
+        except StructError as error:
+            raise MessageError(f"a number does not fit its field of the record: {error}") from error
+        return b"".join(parts), tuple(log_offsets)

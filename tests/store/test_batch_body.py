@@ -1,0 +1,142 @@
+"""A batch's body says what `split_batch` says, and packs what `pack_record` packs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusee.errors import MessageError
+from fusee.message.batch import BatchElement, join_batch, split_batch
+from fusee.message.record import body_crc, pack_record
+from fusee.store.batch_body import BatchBody
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+# Room for the offsets of the records behind the first.
+OFFSET = st.integers(0, 2**63 - 1_000_000)
+ELEMENTS = st.lists(
+    st.builds(BatchElement, INT32, st.binary(max_size=40), st.binary(max_size=20)), min_size=1, max_size=12
+)
+HOST = st.binary(min_size=8, max_size=8)
+TOPIC = st.binary(min_size=1, max_size=127)
+
+
+@given(ELEMENTS, TOPIC, INT32, OFFSET, OFFSET, st.integers(0, 0xF), INT64, HOST, INT64, HOST, INT32, INT64)
+def test_packed_records_are_those_that_are_packed_one_by_one(
+    elements: list[BatchElement],
+    topic: bytes,
+    queue_id: int,
+    queue_offset: int,
+    log_offset: int,
+    sys_flag: int,
+    born_ms: int,
+    born_host: bytes,
+    stored_ms: int,
+    store_host: bytes,
+    times: int,
+    prepared: int,
+) -> None:
+    body = BatchBody(join_batch(elements))
+    assert len(body) == body.count == len(elements)
+    assert body.elements == elements
+    assert body.body_size_largest == max(len(element.body) for element in elements)
+    assert body.has_zero_properties == any(b"\0" in element.properties_bytes for element in elements)
+    packed, log_offsets = body.pack(
+        bytes([len(topic)]) + topic,
+        queue_id,
+        queue_offset,
+        log_offset,
+        sys_flag,
+        born_ms,
+        born_host,
+        stored_ms,
+        store_host,
+        times,
+        prepared,
+    )
+    expected, places = b"", []
+    for number, element in enumerate(elements):
+        places.append(log_offset + len(expected))
+        expected += pack_record(
+            topic,
+            element.body,
+            element.properties_bytes,
+            body_crc(element.body),
+            queue_id,
+            element.flag,
+            queue_offset + number,
+            places[-1],
+            sys_flag,
+            born_ms,
+            born_host,
+            stored_ms,
+            store_host,
+            times,
+            prepared,
+        )
+    assert packed == expected
+    assert log_offsets == tuple(places)
+    assert body.packed_size(len(topic)) == len(expected)
+
+
+def outcome(data: bytes, count_max: int) -> object:
+    try:
+        return split_batch(data, count_max=count_max)
+    except MessageError as error:
+        return str(error)
+
+
+def body_outcome(data: bytes, count_max: int) -> object:
+    try:
+        return BatchBody(data, count_max).elements
+    except MessageError as error:
+        return str(error)
+
+
+@given(st.binary(max_size=80), st.integers(0, 3))
+def test_any_bytes_are_a_batch_or_refused_as_split_batch_does(data: bytes, count_max: int) -> None:
+    assert body_outcome(data, count_max) == outcome(data, count_max)
+
+
+@given(ELEMENTS, st.integers(0, 10_000), st.integers(0, 255), st.integers(0, 3))
+def test_batch_with_one_other_byte_is_read_or_refused_as_split_batch_does(
+    elements: list[BatchElement], at: int, byte: int, cut: int
+) -> None:
+    data = bytearray(join_batch(elements))
+    data[at % len(data)] = byte
+    changed = bytes(data[: len(data) - cut])
+    assert body_outcome(changed, 100) == outcome(changed, 100)
+
+
+@pytest.mark.parametrize(
+    "field", ["queue_id", "queue_offset", "log_offset", "sys_flag", "born", "stored", "times", "prepared"]
+)
+def test_number_that_does_not_fit_is_refused(field: str) -> None:
+    numbers = dict.fromkeys(
+        ("queue_id", "queue_offset", "log_offset", "sys_flag", "born", "stored", "times", "prepared"), 0
+    )
+    numbers[field] = 1 << 63
+    host = bytes(8)
+    body = BatchBody(join_batch([BatchElement(0, b"x", b""), BatchElement(0, b"y", b"")]))
+    with pytest.raises(MessageError, match="does not fit its field"):
+        body.pack(
+            b"\x01T",
+            numbers["queue_id"],
+            numbers["queue_offset"],
+            numbers["log_offset"],
+            numbers["sys_flag"],
+            numbers["born"],
+            host,
+            numbers["stored"],
+            host,
+            numbers["times"],
+            numbers["prepared"],
+        )
+
+
+def test_largest_batch_is_one_that_the_record_limit_allows() -> None:
+    elements = [BatchElement(number, bytes([number % 256]) * 1000, b"TAGS\x01a\x02") for number in range(500)]
+    body = BatchBody(join_batch(elements))
+    assert body.elements == elements
+    assert body.packed_size(5) == sum(91 + 5 + 1000 + 7 for _ in elements)
