@@ -7,7 +7,7 @@ WORKERS ?= auto
 HOT_TESTS := tests/test_compiled.py tests/wire tests/transport tests/namesrv tests/store/test_*.py tests/message tests/broker/handlers
 
 .DEFAULT_GOAL := help
-.PHONY: help compile demo run test test-interpreted test-long check format interop interop-quick bench bench-quick bench-spark soak soak-quick limits docs clean
+.PHONY: help compile demo run browser test test-interpreted test-long check format interop interop-quick bench bench-quick bench-spark soak soak-quick limits docs clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-interpreted: $(STAMP) ## the tests of the hot modules with all of them inte
 
 test-long: compile ## the long forms: every crash point, 50 rounds of kill -9 on a store and 20 on a broker, more random histories, 80 long churns, 1,000 simulated clusters, 100 faults on real ones
 	@FUSEE_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/store/crash tests/store/kill tests/broker/kill tests/store/test_store_state_machine.py tests/simulation tests/faults
+
+browser: ## chromium and its driver, for the console's tests in a real browser (Debian; needs root)
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium chromium-driver; }
 
 check: $(STAMP) ## format, lint, types, floors, generated documents
 	@$(BIN)/ruff format --check .

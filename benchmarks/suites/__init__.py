@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.suites import broker, broker_programs, clients, codec, ha, namesrv, pipeline_fetch, spark, store
+from benchmarks.suites import (
+    broker,
+    broker_programs,
+    clients,
+    codec,
+    ha,
+    namesrv,
+    pipeline_fetch,
+    serve,
+    spark,
+    store,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,4 +33,5 @@ SUITES: Final[dict[str, tuple[str, Callable[[Plan], Findings]]]] = {
     "pipeline-fetch": (pipeline_fetch.TITLE, pipeline_fetch.run),
     "spark": (spark.TITLE, spark.run),
     "ha": (ha.TITLE, ha.run),
+    "serve": (serve.TITLE, serve.run),
 }

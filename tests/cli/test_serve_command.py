@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import httpx
 
 import fusee.sync
 from fusee.cluster.local import LocalCluster
@@ -41,7 +44,8 @@ class Serving:
 
 @contextmanager
 def serving(folder: Path, *arguments: str) -> Iterator[Serving]:
-    process = command("serve", "--namesrv-port", "0", "--broker-port", "0", "--data", str(folder), *arguments, **SMALL)
+    ports = ("--namesrv-port", "0", "--broker-port", "0", "--console-port", "0")
+    process = command("serve", *ports, "--data", str(folder), *arguments, **SMALL)
     try:
         yield Serving(process)
     finally:
@@ -56,6 +60,12 @@ def refused(process: subprocess.Popen[str]) -> str:
     code, _, said = finish(process)
     assert code == 2, said
     return said
+
+
+def bodies_after_send(name_server: str) -> list[bytes]:
+    with fusee.sync.connect(name_server) as mq:
+        mq.send("orders", b"one")
+    return bodies(name_server)
 
 
 def bodies(name_server: str) -> list[bytes]:
@@ -78,6 +88,59 @@ def test_says_where_it_listens_and_keeps_messages_over_a_stop_by_either_signal(t
     with serving(folder) as running:
         assert bodies(running.name_server) == [b"one"]
         running.stop(signal.SIGINT)
+
+
+def test_the_lines_it_prints_send_and_read_a_first_message(tmp_path: Path) -> None:
+    with serving(tmp_path) as running:
+        lines = [line.strip() for line in running.said.splitlines() if line.startswith("  ")]
+        assert len(lines) == 3
+        done = subprocess.run("\n".join(["set -e", *lines]), shell=True, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert "hello, world" in done.stdout
+
+
+def test_console_metrics_and_readiness_are_beside_it(tmp_path: Path) -> None:
+    with serving(tmp_path) as running:
+        found = re.search(r"console on (http://127\.0\.0\.1:\d+)/, metrics on", running.said)
+        assert found is not None, running.said
+        with httpx.Client(base_url=found[1], timeout=60) as client:
+            assert "Overview" in client.get("/").text
+            assert "rocketmq_topic_number" in client.get("/metrics").text
+            assert client.get("/ready").status_code == 200
+            token = client.get("/api/session").json()["csrf"]
+            values = {"topic": "orders", "body": "from the console"}
+            assert client.post("/api/changes/send", json=values, headers={"X-CSRF-Token": token}).status_code == 200
+        running.stop()
+    assert b'"action":"send"' in (tmp_path / "console" / "audit.jsonl").read_bytes()
+
+
+def test_a_console_that_cannot_be_does_not_keep_the_broker_from_its_work(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with serving(tmp_path, "--console-port", str(port)) as running:
+            assert "no console: the console cannot listen on" in running.said
+            assert bodies_after_send(running.name_server) == [b"one"]
+    with serving(tmp_path, "--no-console") as running:
+        assert "console on" not in running.said
+    failed = command("serve", "--data", str(tmp_path), "--console-host", "0.0.0.0")
+    assert "needs a password" in refused(failed)
+
+
+def test_console_command_shows_any_cluster(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-console") as running:
+        process = command("console", "--namesrv", running.name_server, "--port", "0")
+        try:
+            assert process.stdout is not None
+            found = re.search(r"on (http://127\.0\.0\.1:\d+)/", process.stdout.readline())
+            assert found is not None
+            overview = httpx.get(f"{found[1]}/api/overview", timeout=60).json()
+            assert overview["brokers"]["value"][0]["broker"]["broker_name"] == "broker-a"
+            process.send_signal(signal.SIGTERM)
+            _, logged = process.communicate(timeout=30)
+            assert process.returncode == 0, logged
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def test_advertises_what_it_is_told_to(tmp_path: Path) -> None:
@@ -116,7 +179,7 @@ def test_several_brokers_are_one_cluster_a_dead_one_comes_back_and_none_outlives
             os.kill(victim.pid, signal.SIGKILL)
             assert running.process.stderr is not None
             for line in running.process.stderr:
-                if "broker-b ended by itself" in line:
+                if "broker-b ended by itself and was started again" in line:
                     break
             cluster.wait_ready()
         pids = [node.process.pid for node in cluster.nodes.values() if node.process is not None]

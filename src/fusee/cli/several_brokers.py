@@ -6,9 +6,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
+from rich.console import Console as RichConsole
 
 from fusee import __version__
+from fusee.cli.console import Beside
 from fusee.cluster.errors import ClusterError
 from fusee.cluster.local import LocalCluster
 from fusee.cluster.processes import ProcessState
@@ -18,6 +19,7 @@ from fusee.service import run, serve
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fusee.console.config import ConsoleConfig
     from fusee.standalone import DataFolder
 
 _log = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ def serve_several(
     namesrv_port: int,
     broker_port: int,
     settings: dict[str, str],
+    console: ConsoleConfig | None,
     on_started: Callable[[str], object],
 ) -> None:
     """Run them until SIGTERM or SIGINT; `on_started` is called with the name servers. Raises ConfigError."""
@@ -86,11 +89,13 @@ def serve_several(
     program = SeveralBrokers(cluster)
 
     def started() -> None:
-        out = Console(highlight=False, soft_wrap=True)
+        out = RichConsole(highlight=False, soft_wrap=True)
         out.print(f"fusee {__version__}: {brokers} brokers, data in {folder.cluster}", markup=False)
         for node in cluster.nodes.values():
             kind = "broker" if node.is_broker else "name server"
             out.print(f"{kind} [bold]{node.name}[/] listening on [bold]{node.address}[/], which clients are told")
+        beside.begin(cluster.name_servers)
         on_started(cluster.name_servers)
 
-    run(serve(program, started))
+    beside = Beside(program, console)
+    run(serve(beside, started))

@@ -13,9 +13,11 @@ import typer
 from rich.console import Console
 
 from fusee import __version__
+from fusee.cli.console import Beside, ConsolePort, PasswordFile, Pipelines
 from fusee.cli.serve import LogLevel, LogStyle
 
 if TYPE_CHECKING:
+    from fusee.console.config import ConsoleConfig
     from fusee.standalone import DataFolder
 
 DEFAULT_DATA = Path("fusee-data")
@@ -31,6 +33,13 @@ def serve(
     broker_port: Annotated[
         int, typer.Option(metavar="N", min=0, max=65_535, help="Port of the broker; 0 takes any free one.")
     ] = 10911,
+    console_port: ConsolePort = 8080,
+    console_host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address of the console; wider than this machine needs a password.")
+    ] = "127.0.0.1",
+    with_console: Annotated[bool, typer.Option("--console/--no-console", help="Serve the console and metrics.")] = True,
+    password_file: PasswordFile = None,
+    pipelines: Pipelines = None,
     advertise: Annotated[
         str | None,
         typer.Option(
@@ -51,7 +60,7 @@ def serve(
     log_level: LogLevel = "info",
     log_format: LogStyle = "text",
 ) -> None:
-    """Run **everything in one process**: a name server and a broker, ready in under a second.
+    """Run **everything in one process**: a name server, a broker and a console, ready in under a second.
 
     Messages are kept in `--data`, in RocketMQ's own format. Ctrl-C or SIGTERM stops it in order. Only programs on this
     machine can reach it, unless `--host` says otherwise.
@@ -65,11 +74,22 @@ def serve(
 
     `fusee serve --host 0.0.0.0 --advertise mq.example.com`
     """
+    from fusee.console.config import ConsoleConfig, find_password
     from fusee.logs import begin_logging
     from fusee.standalone import DataFolder
 
     begin_logging(log_level, log_format)
     folder = DataFolder(data.absolute())
+    face: ConsoleConfig | None = None
+    if with_console:
+        face = ConsoleConfig(
+            name_servers="",
+            host=console_host,
+            port=console_port,
+            password=find_password(password_file),
+            data=folder.console,
+            pipelines=pipelines,
+        )
     if brokers is not None:
         from fusee.cli.several_brokers import serve_several
 
@@ -80,15 +100,22 @@ def serve(
             namesrv_port=namesrv_port,
             broker_port=broker_port,
             settings=parsed_settings(settings),
+            console=face,
             on_started=first_message,
         )
         return
     folder.check_for_one()
-    _serve_one(folder, host, namesrv_port, broker_port, advertise, parsed_settings(settings))
+    _serve_one(folder, host, namesrv_port, broker_port, advertise, parsed_settings(settings), face)
 
 
 def _serve_one(
-    folder: DataFolder, host: str, namesrv_port: int, broker_port: int, advertise: str | None, given: dict[str, str]
+    folder: DataFolder,
+    host: str,
+    namesrv_port: int,
+    broker_port: int,
+    advertise: str | None,
+    given: dict[str, str],
+    console: ConsoleConfig | None,
 ) -> None:
     from fusee.broker.config import load_settings
     from fusee.service import run
@@ -108,9 +135,15 @@ def _serve_one(
             f"broker [bold]{broker.config.broker_name}[/] listening on [bold]{broker.listening[0]}[/], "
             f"fast port {broker.listening[1]}; clients are told [bold]{broker.address}[/]"
         )
+        if console is not None:
+            from fusee.metrics import BrokerSource, NameServerSource, Source
+
+            sources: list[Source] = [BrokerSource(broker), NameServerSource(program.name_server)]
+            beside.begin(program.name_server_address, sources)
         first_message(program.name_server_address)
 
-    run(serve_until_told(program, started))
+    beside = Beside(program, console)
+    run(serve_until_told(beside, started))
 
 
 def first_message(name_servers: str) -> None:

@@ -28,9 +28,10 @@ class Branch(NamedTuple):
 
 
 BRANCHES: Final[dict[str, Branch]] = {
-    "serve": Branch("standalone", "serve", "Run **everything in one process**: name server and broker.", SERVERS),
+    "serve": Branch("standalone", "serve", "Run **everything in one process**: name server, broker, console.", SERVERS),
     "namesrv": Branch("serve", "namesrv", "Run a **name server**: it tells clients where topics live.", SERVERS),
     "broker": Branch("serve", "broker", "Run a **broker**: it keeps messages and serves them.", SERVERS),
+    "console": Branch("console", "console", "Look at any cluster **in a browser**.", SERVERS),
     "topic": Branch("topic", "app", "**Topics**: list, show, create, update, delete.", CLUSTER),
     "group": Branch("group", "app", "**Consumer groups**: members, lag by queue and owner, reset, delete.", CLUSTER),
     "message": Branch("message", "app", "**Messages**: send, tail, browse, query, and the life of one.", CLUSTER),

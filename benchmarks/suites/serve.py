@@ -1,0 +1,150 @@
+"""Start and memory of everything in one process, beside Apache RocketMQ's name server and broker as two.
+
+A start ends when a client that asks the name server has a message acknowledged. Memory is what is resident ten seconds
+later, after some messages: all of it, which counts pages of mapped files, and the process's own. In ours the console is
+loaded, and its overview has been shown.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+import urllib.request
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.broker_frames import has_route, send_once
+from benchmarks.brokers import TEMPLATE_TOPIC, TOPIC, free_broker_port, say
+from benchmarks.errors import BenchmarkError
+from benchmarks.machine import cores
+from benchmarks.peers import rocketmq
+from benchmarks.plan import REPOSITORY
+from benchmarks.process_usage import resident_mb
+from benchmarks.results import OURS, Findings, Row, Target, figure, judged
+from benchmarks.server_process import ServerProcess, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.plan import Plan
+
+TITLE: Final = "Start and memory of everything: `fusee serve` beside name server and broker of Apache RocketMQ"
+COMMAND: Final = "python -m benchmarks --only serve"
+PEER: Final = f"RocketMQ {rocketmq.VERSION}"
+RATIO_MIN: Final = 10.0
+ANSWER_LIMIT_S: Final = 90.0
+POLL_S: Final = 0.005
+MESSAGES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One start."""
+
+    start_s: float
+    resident_mb: float
+    own_mb: float
+
+
+def run(plan: Plan) -> Findings:
+    """Both, turn by turn."""
+    rounds = 1 if plan.quick else 5
+    settle_s = 2.0 if plan.quick else 10.0
+    turns: dict[str, Callable[[Plan, float], Measured]] = {OURS: _ours, PEER: _theirs}
+    found: dict[str, list[Measured]] = {name: [] for name in turns}
+    notes: list[str] = []
+    for _ in range(rounds):
+        for name, measure in turns.items():
+            try:
+                found[name].append(measure(plan, settle_s))
+            except BenchmarkError as error:
+                if name == OURS:
+                    raise
+                notes.append(f"without {PEER}: {error}")
+            else:
+                say(f"{name}: {found[name][-1]}")
+    rows = [
+        _row("start until a message is acknowledged", "s", found, lambda one: one.start_s),
+        _row("memory, all that is resident", "MB", found, lambda one: one.resident_mb),
+        _row("memory, without pages of mapped files", "MB", found, lambda one: one.own_mb),
+    ]
+    return Findings(rows, list(dict.fromkeys(notes)), "nothing pinned")
+
+
+def _row(name: str, unit: str, found: dict[str, list[Measured]], part: Callable[[Measured], float]) -> Row:
+    figures = {who: figure([part(one) for one in measured]) for who, measured in found.items() if measured}
+    return judged(Row(name, unit, False, figures, [Target(PEER, RATIO_MIN)], COMMAND))
+
+
+def _ours(plan: Plan, settle_s: float) -> Measured:
+    port, name_server_port, console_port = free_broker_port(), free_port(), free_port()
+    with ExitStack() as stack:
+        folder = _folder(plan, stack)
+        server = ServerProcess(
+            "fusee serve",
+            [
+                *(sys.executable, "-m", "fusee", "serve", "--data", str(folder)),
+                *("--namesrv-port", str(name_server_port), "--broker-port", str(port)),
+                *("--console-port", str(console_port), "--log-level", "warning"),
+            ],
+            port=name_server_port,
+            cores=cores().every,
+            log_path=plan.logs / "serve.log",
+            cwd=REPOSITORY,
+            stop_limit_s=15.0,
+        )
+        begin = time.perf_counter()
+        stack.enter_context(server)
+        start_s = _until_acknowledged(name_server_port, port, begin)
+        with urllib.request.urlopen(f"http://127.0.0.1:{console_port}/", timeout=30) as page:
+            page.read()
+        time.sleep(settle_s)
+        return Measured(start_s, *resident_mb(server.pid))
+
+
+def _theirs(plan: Plan, settle_s: float) -> Measured:
+    port = free_broker_port()
+    with ExitStack() as stack:
+        folder = _folder(plan, stack)
+        begin = time.perf_counter()
+        name_server = stack.enter_context(rocketmq.name_server(plan, cores=cores().every))
+        settings = folder / "broker.properties"
+        settings.write_text(
+            f"brokerName=broker-a\nnamesrvAddr=127.0.0.1:{name_server.port}\nbrokerIP1=127.0.0.1\nlistenPort={port}\n"
+            f"haListenPort={free_port()}\nstorePathRootDir={folder / 'store'}\n"
+            f"storePathCommitLog={folder / 'store' / 'commitlog'}\nautoCreateTopicEnable=true\n"
+        )
+        broker = stack.enter_context(
+            rocketmq.broker(settings, port=port, heap="1g", cores=cores().every, log_path=plan.logs / "serve-peer.log")
+        )
+        start_s = _until_acknowledged(name_server.port, port, begin)
+        time.sleep(settle_s)
+        both = [resident_mb(server.pid) for server in (name_server, broker)]
+        return Measured(start_s, sum(one[0] for one in both), sum(one[1] for one in both))
+
+
+def _folder(plan: Plan, stack: ExitStack) -> Path:
+    plan.build.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="serve-", dir=plan.build))
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _until_acknowledged(name_server_port: int, port: int, begin: float) -> float:
+    """Seconds until a message was acknowledged; then some more are sent."""
+    deadline = time.monotonic() + ANSWER_LIMIT_S
+    while time.monotonic() < deadline:
+        try:
+            if has_route(name_server_port, TEMPLATE_TOPIC) and send_once(port, TOPIC) == 0:
+                took_s = time.perf_counter() - begin
+                for _ in range(MESSAGES):
+                    send_once(port, TOPIC)
+                return took_s
+        except (BenchmarkError, OSError):
+            pass
+        time.sleep(POLL_S)
+    raise BenchmarkError(f"no message was acknowledged within {ANSWER_LIMIT_S:.0f} s")

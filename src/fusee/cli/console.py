@@ -1,0 +1,160 @@
+"""`fusee console`: pages about any RocketMQ cluster, in a browser."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from fusee.cli.connect import DEFAULT_NAME_SERVER, NameServers
+from fusee.cli.serve import LogLevel, LogStyle
+from fusee.errors import FuseeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fusee.console.config import ConsoleConfig
+    from fusee.metrics import Looking, Source
+    from fusee.service import Startable
+
+ConsolePort = Annotated[
+    int,
+    typer.Option("--console-port", metavar="N", min=0, max=65_535, help="Port of the console; 0 takes any free one."),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file", metavar="FILE", help="The password of the console, or its hash. [FUSEE_CONSOLE_PASSWORD]"
+    ),
+]
+Pipelines = Annotated[
+    Path | None, typer.Option("--pipelines", metavar="DIR", help="Folder with checkpoints of Spark streams to show.")
+]
+
+
+def console(
+    name_servers: NameServers = DEFAULT_NAME_SERVER,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; wider than this machine needs a password.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65_535, help="Port; 0 takes any free one.")] = 8080,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the audit log is kept; in memory without it.")
+    ] = None,
+    password_file: PasswordFile = None,
+    pipelines: Pipelines = None,
+    hash_password: Annotated[
+        bool, typer.Option("--hash-password", help="Ask for a password, print a line for a password file, and exit.")
+    ] = False,
+    log_level: LogLevel = "info",
+    log_format: LogStyle = "text",
+) -> None:
+    """Look at **any RocketMQ cluster in a browser**: topics, groups and lag, messages and their life, dead letters.
+
+    It needs the extra: `pip install 'fusee[console]'`. On this machine's own address everybody here may use it; bound
+    wider it asks for a password. The same data are JSON under `/api`, described by `/api/openapi.json`.
+
+    Example: `fusee console --namesrv 10.0.0.1:9876 --port 8080`
+    """
+    if hash_password:
+        from fusee.console.auth import hash_password as hashed
+
+        typer.echo(hashed(typer.prompt("password", hide_input=True, confirmation_prompt=True)))
+        return
+    from fusee.console.config import ConsoleConfig, find_password
+    from fusee.logs import begin_logging
+    from fusee.service import run, serve
+
+    begin_logging(log_level, log_format)
+    config = ConsoleConfig(
+        name_servers=name_servers,
+        host=host,
+        port=port,
+        password=find_password(password_file),
+        data=data,
+        pipelines=pipelines,
+    )
+    program = Face(config)
+    out = Console(highlight=False, soft_wrap=True)
+    run(serve(program, lambda: out.print(f"console of {name_servers} on [bold]{program.url}[/]")))
+
+
+class Face:
+    """A console beside other servers of this process, in its own thread; to be started on the loop that they run on."""
+
+    def __init__(self, config: ConsoleConfig, looking: Looking | None = None) -> None:
+        from fusee.console.server import ConsoleServer
+
+        self._server = ConsoleServer(config, looking=looking)
+        self.url = ""
+
+    async def start(self) -> None:
+        """Listen, and wait until pages are served. Raises ConnectError or ConfigError."""
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+
+        def settle(error: Exception | None) -> None:
+            if not ready.done():
+                if error is None:
+                    ready.set_result(None)
+                else:
+                    ready.set_exception(error)
+
+        self.url = self._server.start(
+            on_ready=lambda _: loop.call_soon_threadsafe(settle, None),
+            on_failure=lambda error: loop.call_soon_threadsafe(settle, error),
+        )
+        await ready
+
+    async def stop(self) -> None:
+        """End it."""
+        await asyncio.to_thread(self._server.stop)
+
+
+class Beside:
+    """A program, and a console that begins when the program has started and ends before it."""
+
+    def __init__(self, program: Startable, config: ConsoleConfig | None) -> None:
+        """Without a config there is no console."""
+        self._program = program
+        self._config = config
+        self._ending: list[Callable[[], object]] = []
+
+    async def start(self) -> object:
+        return await self._program.start()
+
+    async def stop(self) -> None:
+        for end in self._ending:
+            await asyncio.to_thread(end)
+        await self._program.stop()
+
+    def begin(self, name_servers: str, sources: Sequence[Source] = ()) -> None:
+        """Listen, and say where. Nothing that fails here keeps the program from its work."""
+        if self._config is None:
+            return
+        from dataclasses import replace
+
+        from fusee.metrics import Exposition, Looking
+
+        out = Console(highlight=False, soft_wrap=True)
+        config = replace(self._config, name_servers=name_servers)
+        looking = Looking(asyncio.get_running_loop(), sources)
+        try:
+            if any(find_spec(name) is None for name in ("jinja2", "starlette", "uvicorn")):
+                exposition = Exposition(looking)
+                address = exposition.start(config.host, config.port)
+                self._ending.append(exposition.stop)
+                out.print(f"metrics on http://{address}/metrics; the console needs pip install 'fusee\\[console]'")
+                return
+            from fusee.console.server import ConsoleServer
+
+            server = ConsoleServer(config, looking=looking if sources else None)
+            url = server.start()
+            self._ending.append(server.stop)
+            out.print(f"console on [bold]{url}[/], metrics on {url}metrics")
+        except FuseeError as error:
+            out.print(f"[yellow]no console: {error}[/]")

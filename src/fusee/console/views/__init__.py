@@ -1,0 +1,1 @@
+"""The data of every page as typed values: the pages show them, the JSON API sends them as they are."""
