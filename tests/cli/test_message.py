@@ -99,3 +99,10 @@ def test_a_wrong_command_line_is_told_in_words(terminal: Terminal, arguments: li
 
 def test_a_topic_that_is_not_there_is_named(terminal: Terminal) -> None:
     assert "'nowhere'" in terminal.run("message", "tail", "nowhere").error
+
+
+def test_a_send_that_fails_says_how_many_were_sent(terminal: Terminal) -> None:
+    answer = terminal.run("message", "send", "none", "x", "--count", "3", "--delay", "1h")
+    assert "0 of 3 messages were sent" in answer.notes
+    assert "give --delay-level instead" in answer.error
+    assert "in 3 tries" in answer.error or "tries" not in answer.error

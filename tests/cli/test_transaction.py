@@ -44,3 +44,21 @@ def test_transactions_are_listed_shown_and_ended_by_hand(running: tuple[Terminal
     assert "is pending" in terminal.run("transaction", "commit", first, "--yes").error
     assert "no transaction was given up" in terminal.run("transaction", "list", "--given-up").notes
     assert "is pending" in terminal.run("transaction", "resume", "nothing", "--yes").error
+
+
+def test_one_that_was_given_up_is_listed_and_resumed() -> None:
+    options = {"transaction_check_max": 1, "transaction_check_interval": 100, "transaction_time_out": 100}
+    with server(topics={"orders": 1}, **options) as here, here.connect() as mq:
+        terminal = Terminal(here.name_server)
+        unique = begin(mq, b"never decided")
+
+        def given_up() -> list[str]:
+            return [each["messageId"] for each in terminal.json("transaction", "list", "--given-up")]
+
+        wait_for(lambda: unique in given_up())
+        assert unique in terminal.ok("transaction", "list", "--given-up")
+        assert "given up" in terminal.ok("transaction", "show", unique)
+        assert "would resume" in terminal.ok("transaction", "resume", unique, "--dry-run")
+        assert terminal.run("transaction", "resume", unique).exit_code == 2  # nobody to ask
+        assert terminal.ok("transaction", "resume", unique, "--yes") == f"resumed {unique}\n"
+        wait_for(lambda: len(given_up()) == 2)  # its producer was asked again, and did not decide again

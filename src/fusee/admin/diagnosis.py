@@ -250,7 +250,7 @@ class DiagnosisCalls(LagCalls, ClusterCalls):
                     )
                 )
         if not findings:
-            findings.append(_ok("route", "topics", f"{len(names)} topics, each with a queue to write to"))
+            findings.append(_ok("route", "topics", f"{_counted(len(names), 'topic')}, each with a queue to write to"))
         return findings
 
     async def _consumer_findings(self) -> list[Finding]:
@@ -273,7 +273,7 @@ class DiagnosisCalls(LagCalls, ClusterCalls):
         findings += [
             _note("group", failure.broker_name, f"is not told: {failure.cause}", "") for failure in answers.failures
         ]
-        return findings or [_ok("group", "groups", f"{len(names)} groups, none waits for a member")]
+        return findings or [_ok("group", "groups", f"{_counted(len(names), 'group')}, none waits for a member")]
 
 
 def clock_skew_ms(state: BrokerState, now_ms: int) -> int | None:
@@ -310,7 +310,7 @@ def replication_findings(place: BrokerAddress, slaves: list[BrokerAddress], foun
                 "see that slaves reach brokerIP2 and haListenPort of the master",
             )
         )
-    return findings or [_ok("replication", name, f"{len(found.slaves)} slaves in step")]
+    return findings or [_ok("replication", name, f"{_counted(len(found.slaves), 'slave')} in step")]
 
 
 def _group_findings(brokers: Iterable[BrokerAddress]) -> list[Finding]:
@@ -341,6 +341,10 @@ def _version_findings(states: Iterable[BrokerState]) -> list[Finding]:
 def _is_loopback(address: str) -> bool:
     host = address.rpartition(":")[0].strip("[]")
     return host.startswith("127.") or host in ("localhost", "::1")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _ok(check: str, subject: str, what: str) -> Finding:

@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 INTERRUPTED: Final = 130
+_HINT: Final = "; start one with `fusee serve`, or name another with --namesrv or NAMESRV_ADDR"
 
 NameServers = Annotated[
     str,
@@ -59,10 +60,7 @@ def run(
         try:
             connection = await connect(name_servers, **settings)
         except ConnectError as error:
-            raise ConnectError(
-                f"{error}; is the name server running? Start one with `fusee serve`, or name another with --namesrv "
-                "or NAMESRV_ADDR"
-            ) from error
+            raise ConnectError(f"{error}{_HINT}") from error
         try:
             return await work(connection)
         finally:

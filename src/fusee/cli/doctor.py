@@ -49,7 +49,7 @@ def doctor(
                 check="name server",
                 subject=name_servers,
                 severity=Severity.ERROR,
-                what=str(error).partition("; is the name server running")[0],
+                what=str(error).partition("; start one with")[0],
                 fix="start one (fusee serve), or name the right one with --namesrv or NAMESRV_ADDR",
             ),
         )

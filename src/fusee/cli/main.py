@@ -19,7 +19,8 @@ from fusee.errors import ConfigError, FuseeError, MessageError
 app = typer.Typer(
     name="fusee",
     cls=Tree,
-    help="A distributed message queue, compatible with Apache RocketMQ on the wire and on disk.",
+    help="A distributed message queue, compatible with Apache RocketMQ on the wire and on disk.\n\n"
+    "Commands that look at a cluster find it by `--namesrv`, by NAMESRV_ADDR, or at 127.0.0.1:9876.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -39,10 +40,7 @@ def root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """A distributed message queue, compatible with Apache RocketMQ on the wire and on disk.
-
-    Commands that look at a cluster find it by `--namesrv`, or by NAMESRV_ADDR in the environment.
-    """
+    """The options of the command itself."""
 
 
 def main() -> None:

@@ -116,10 +116,10 @@ def send_message(
                 keys = [text.replace("{n}", str(number)) for text in key or ()]
                 waiting.append(mq.send(topic, each, keys=keys, **options))
                 if len(waiting) >= _IN_FLIGHT:
-                    await _settle(waiting, done)
+                    await _settle(waiting, done, len(bodies))
                     if len(bodies) > _IN_FLIGHT:
                         advance("sending", len(done), len(bodies))
-            await _settle(waiting, done)
+            await _settle(waiting, done, len(bodies))
 
     run(name_servers, send, interrupted=lambda: f"{len(done):,} of {len(bodies):,} messages are known to be sent")
     _tell_sent(done, as_json=as_json)
@@ -365,11 +365,18 @@ def _bodies(body: str, file: Path | None, count: int, *, lines: bool) -> list[by
     return [body.replace("{n}", str(number)).encode() for number in range(1, count + 1)]
 
 
-async def _settle(waiting: list[asyncio.Future[SendResult]], done: list[SendResult]) -> None:
-    """Wait for what was sent; each that succeeds counts, also when a later one fails."""
-    for future in waiting:
-        done.append(await future)  # noqa: PERF401  an extend would lose those before one that fails
+async def _settle(waiting: list[asyncio.Future[SendResult]], done: list[SendResult], total: int) -> None:
+    """Wait for what was sent. Raises the first error when all are settled, and tells how many succeeded."""
+    import asyncio
+
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     waiting.clear()
+    done.extend(outcome for outcome in outcomes if not isinstance(outcome, BaseException))
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            if total > 1:
+                note(f"{len(done):,} of {total:,} messages were sent", style="yellow")
+            raise outcome
 
 
 def _tell_sent(done: list[SendResult], *, as_json: bool) -> None:

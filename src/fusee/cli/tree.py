@@ -81,11 +81,9 @@ class Tree(TyperGroup):
         return _loaded(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        self._is_listing = True
-        try:
-            super().format_help(ctx, formatter)
-        finally:
-            self._is_listing = False
+        from fusee.cli.front_page import show_front_page
+
+        show_front_page(self.get_usage(ctx), self.help or "", self.get_params(ctx), BRANCHES)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """The names of commands that begin so."""
