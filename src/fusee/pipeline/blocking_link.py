@@ -196,8 +196,10 @@ def client_context(*, ca_file: str = "", certificate: str = "", key: str = "", v
             context.load_cert_chain(certificate, key or None)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"cannot use the TLS files {ca_file!r}, {certificate!r}, {key!r}: {error}") from error
-    # a certificate of a broker names no address in RocketMQ's clusters, so the chain is what is checked
-    context.check_hostname = False
+    if ca_file or not verify:
+        # Certificates of one's own authority seldom name the addresses that brokers announce: that it signed them is
+        # what counts. Of a public authority anybody has one, so the name counts, too.
+        context.check_hostname = False
     if not verify:
         context.verify_mode = ssl.CERT_NONE
     return context
