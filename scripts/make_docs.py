@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import msgspec
 
 from fusee.metrics import catalogue
-from fusee.pipeline.option_table import READ_OPTIONS
+from fusee.pipeline.option_table import READ_OPTIONS, Option
 from fusee.pipeline.schema import COLUMNS, KAFKA_COLUMNS
+from fusee.pipeline.write_options import WRITE_COLUMNS, WRITE_OPTIONS
 from fusee.wire.fields import Header, Int32, Int64, RpcHeader, TopicHeader
 from fusee.wire.protocol_table import TABLE, Body, BodyKind, Entry, Node, Status, entries_of
 from fusee.wire.response_table import RESPONSES
@@ -270,7 +271,26 @@ def spark_guide() -> str:
         ("with kafkaCompatible", "type", "what it is"),
         ((f"`{column.name}`", column.spark_type, column.about) for column in KAFKA_COLUMNS),
     )
-    options = table(
+    written = table(
+        ("column", "type", "what it is"),
+        (
+            (
+                ", ".join(f"`{name}`" for name in (column.name, *column.aliases)),
+                ", ".join(column.types).removesuffix(", varchar, char"),
+                column.about,
+            )
+            for column in WRITE_COLUMNS
+        ),
+    )
+    text = filled(text, "columns", [*columns, *kafka])
+    text = filled(text, "options", option_rows(READ_OPTIONS))
+    text = filled(text, "written columns", written)
+    return filled(text, "write options", option_rows(WRITE_OPTIONS))
+
+
+def option_rows(options: Iterable[Option]) -> list[str]:
+    """Options as a table."""
+    return table(
         ("option", "default", "for", "meaning"),
         (
             (
@@ -279,11 +299,10 @@ def spark_guide() -> str:
                 option.where,
                 option.about,
             )
-            for option in READ_OPTIONS
+            for option in options
+            if option.about != "Spark's own"
         ),
     )
-    text = filled(text, "columns", [*columns, *kafka])
-    return filled(text, "options", options)
 
 
 def filled(text: str, name: str, lines: Sequence[str]) -> str:

@@ -218,7 +218,7 @@ class Publisher:
             self._elements = []
             self._head = NewRecord("", 0, b"")
             return
-        self._may_delay = _DELAY_MARK in message.body
+        self._may_delay = any(_DELAY_MARK in element.properties_bytes for element in self._elements)
         self._position = max(self._position, self._queue[0].published.get(part_offset, 0))
         self._head = NewRecord(
             place[0],

@@ -143,12 +143,13 @@ def split_batch(body: bytes, *, count_max: int = BATCH_COUNT_MAX) -> list[BatchE
     return elements
 
 
-def count_batch(body: bytes, *, body_size_max: int, count_max: int = BATCH_COUNT_MAX) -> int:
-    """How many elements a batch body has, without taking them out.
+def count_batch(body: bytes, *, body_size_max: int, mark: bytes, count_max: int = BATCH_COUNT_MAX) -> tuple[int, bool]:
+    """How many elements a batch body has, and whether the properties of one have this mark, without taking them out.
 
     Raises MessageError as `split_batch`, and for an element whose own body is over the limit.
     """
     count = position = 0
+    is_marked = False
     end = len(body)
     unpack = _HEAD.unpack_from
     while position < end:
@@ -163,12 +164,13 @@ def count_batch(body: bytes, *, body_size_max: int, count_max: int = BATCH_COUNT
             break
         position += size
         count += 1
+        is_marked = is_marked or mark in body[body_end:position]
     if position != end:
         for element in split_batch(body, count_max=count_max):
             if len(element.body) > body_size_max:
                 raise MessageError(f"message body of {len(element.body)} bytes in a batch, limit {body_size_max}")
         raise MessageError(f"batch element at {position} does not end where the batch does")
-    return count
+    return count, is_marked
 
 
 def unwrap_message(

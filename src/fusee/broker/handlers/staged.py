@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from fusee.broker.ack_gate import UNAVAILABLE, PutStatus
-from fusee.broker.rewrites import DELAY, delay_level_of
+from fusee.broker.rewrites import delay_level_of
 from fusee.broker.send_checks import remote_host
 from fusee.broker.staged_records import Part, part_record
 from fusee.errors import InvalidRequestError, MessageError, StoreBusyError, StoreError
@@ -48,7 +48,8 @@ TRANSACTION_SIZE_MAX: Final = 255
 _TIMER_NAMES: Final = tuple(
     name.encode() for name in (names.TIMER_DELIVER_MS, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS)
 )
-_MARKS: Final = (DELAY, *_TIMER_NAMES)
+_MARK: Final = b"DEL"
+"""What DELAY and all names of timers have in common."""
 
 
 class StagedHandlers:
@@ -141,10 +142,10 @@ class StagedHandlers:
         size_max = self._writer.store.config.max_message_size
         if len(body) > size_max:
             raise MessageError(f"{len(body)} bytes in one part, limit {size_max} (maxMessageSize)")
-        count = count_batch(body, body_size_max=size_max)
+        count, is_marked = count_batch(body, body_size_max=size_max, mark=_MARK)
         if not count:
             raise MessageError("a part without messages")
-        if any(mark + b"\x01" in body for mark in _MARKS):
+        if is_marked:
             for number, element in enumerate(split_batch(body)):
                 properties = element.properties_bytes
                 if delay_level_of(properties) is None:
