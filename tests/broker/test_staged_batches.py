@@ -408,3 +408,19 @@ def test_crash_at_every_single_step_is_mended(tear_at: int, power: bool) -> None
         world.run(1)
         for task in range(2):
             assert world.bodies("orders", task) == bodies_of(0, task, 0) + bodies_of(1, task, 0), step
+
+
+def test_slave_that_becomes_the_master_goes_on_from_the_log(world: LogWorld) -> None:
+    stage(world, 0, "t", b"a")
+    committed(world, 0, {"t": 1})
+    stage(world, 1, "u", b"b")
+    stage(world, 1, "u", b"c", sequence=1)
+    slave = LogWorld(broker_id=1, broker_role="SLAVE")
+    log = world.store.log
+    data = bytes(log.chunk(0, log.written_offset))
+    assert slave.writer.append(data, 0) == len(data)
+    slave.run()
+    master = started(slave.killed(broker_id=0, broker_role="ASYNC_MASTER"))
+    assert not committed(master, 0, {"t": 1})
+    assert committed(master, 1, {"u": 2})
+    assert master.bodies("orders") == [b"a", b"b", b"c"]
