@@ -38,8 +38,8 @@ test: compile ## the whole suite except interoperation with other runtimes; what
 test-interpreted: $(STAMP) ## the tests of the hot modules with all of them interpreted
 	@FUSEE_PURE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop" $(HOT_TESTS)
 
-test-long: compile ## the long forms: every crash point, 50 rounds of kill -9 on a store and 20 on a broker, more random histories, 80 long churns, 1,000 simulated clusters, 100 faults on real ones
-	@FUSEE_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 tests/store/crash tests/store/kill tests/broker/kill tests/store/test_store_state_machine.py tests/simulation tests/faults
+test-long: compile ## the long forms: every crash point, 50 rounds of kill -9 on a store and 20 on a broker, more random histories, 80 long churns, 1,000 simulated clusters, 100 faults on real ones, kills around Spark
+	@FUSEE_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --timeout 3600 tests/store/crash tests/store/kill tests/broker/kill tests/store/test_store_state_machine.py tests/simulation tests/faults tests/pipeline/kill
 
 browser: ## chromium and its driver, for the console's tests in a real browser (Debian; needs root)
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium chromium-driver; }
