@@ -186,7 +186,7 @@ def test_no_name_server_is_said(topic: str) -> None:
 
 
 def test_reading_goes_on_after_a_restart_of_the_broker() -> None:
-    with fusee.sync.embedded(topics={"t": 2}) as server, server.connect() as mq:
+    with fusee.sync.embedded(topics={"t": 2}, bulk_read_bytes_max=300_000) as server, server.connect() as mq:
         queues = fill(mq, "t", 2000, size=2000)
         reading = fetch(settings(server, retries=50, retry_delay_ms=10), ranges_of("t", queues), COLUMNS)
         batches = [next(reading)]
