@@ -33,7 +33,7 @@ _OPENED: Final = (
 _BROKER_SETTINGS: Final = "useEpollNativeSelector=true\nwaitTimeMillsInSendQueue=5000\n"
 
 
-def name_server(plan: Plan, *, cores: frozenset[int] | None) -> ServerProcess:
+def name_server(plan: Plan, *, cores: frozenset[int] | None, heap: str = HEAP) -> ServerProcess:
     """The Java name server, not started yet. Raises BenchmarkError without Java, Maven or the jars.
 
     G1, as its own start script has it, and native epoll. The parallel collector and NIO were tried beside
@@ -46,7 +46,7 @@ def name_server(plan: Plan, *, cores: frozenset[int] | None) -> ServerProcess:
     settings = home / "namesrv.conf"
     settings.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nuseEpollNativeSelector=true\n")
     command = [
-        *(java, "-server", f"-Xms{HEAP}", f"-Xmx{HEAP}", "-XX:+UseG1GC"),
+        *(java, "-server", f"-Xms{heap}", f"-Xmx{heap}", "-XX:+UseG1GC"),
         *(f"-Duser.home={home}", "-cp", f"{jars}/*"),
         *("org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(settings)),
     ]
@@ -62,10 +62,18 @@ def name_server(plan: Plan, *, cores: frozenset[int] | None) -> ServerProcess:
     )
 
 
-def broker(settings: Path, *, port: int, heap: str, cores: frozenset[int] | None, log_path: Path) -> ServerProcess:
+def broker(
+    settings: Path,
+    *,
+    port: int,
+    heap: str,
+    cores: frozenset[int] | None,
+    log_path: Path,
+    is_touched: bool = False,
+) -> ServerProcess:
     """The Java broker with the settings in this file, not started yet. Raises BenchmarkError as `name_server`.
 
-    G1 as its own start script sets it. Without that script's AlwaysPreTouch, which would make it slower to
+    G1 as its own start script sets it. With `is_touched` also that script's AlwaysPreTouch, which makes it slower to
     start and the whole heap resident at once.
     """
     java, jars = maven.java(), _jars()
@@ -81,6 +89,7 @@ def broker(settings: Path, *, port: int, heap: str, cores: frozenset[int] | None
             "-XX:G1ReservePercent=25",
             "-XX:InitiatingHeapOccupancyPercent=30",
         ),
+        *(("-XX:+AlwaysPreTouch",) if is_touched else ()),
         *("-XX:SoftRefLRUPolicyMSPerMB=0", "-XX:-UseLargePages", *_OPENED),
         *(f"-Duser.home={home}", "-cp", f"{jars}/*"),
         *("org.apache.rocketmq.broker.BrokerStartup", "-c", str(settings)),

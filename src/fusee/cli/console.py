@@ -155,6 +155,6 @@ class Beside:
             server = ConsoleServer(config, looking=looking if sources else None)
             url = server.start()
             self._ending.append(server.stop)
-            out.print(f"console on [bold]{url}[/], metrics on {url}metrics")
+            out.print(f"console on [bold]{url}[/]{f', metrics on {url}metrics' if sources else ''}")
         except FuseeError as error:
             out.print(f"[yellow]no console: {error}[/]")

@@ -52,11 +52,15 @@ class SeveralBrokers:
             await asyncio.sleep(_WATCH_SECONDS)
             for name in self.cluster.nodes:
                 if self.cluster.process_state(name) is ProcessState.GONE:
-                    _log.warning("%s ended by itself and is started again; see %s", name, self.cluster.log_path(name))
-                    try:
-                        await asyncio.to_thread(self.cluster.start_node, name)
-                    except ClusterError as error:
-                        _log.error("%s was not started again: %s", name, error)
+                    await self._start_again(name)
+
+    async def _start_again(self, name: str) -> None:
+        try:
+            await asyncio.to_thread(self.cluster.start_node, name)
+        except ClusterError as error:
+            _log.error("%s ended by itself: %s", name, error)
+        else:
+            _log.warning("%s ended by itself and was started again; see %s", name, self.cluster.log_path(name))
 
 
 def serve_several(

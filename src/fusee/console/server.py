@@ -94,6 +94,7 @@ class ConsoleServer:
             raise ConfigError(
                 f"the console needs more packages ({error.name}): pip install 'fusee[console]'"
             ) from error
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and ends is told by whoever runs it
         self.console = console = Console(self._config, looking=self._looking, **self._options)
         self._server = server = uvicorn.Server(
             uvicorn.Config(
