@@ -23,12 +23,13 @@ def main(name_servers: str) -> None:
 
     spark = fusee.pipeline.open_session("local[2]", conf={"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
     try:
-        orders = spark.read.format("fusee").option("nameServer", name_servers).option("subscribe", TOPIC)
+        orders = {"nameServer": name_servers, "subscribe": TOPIC}
         # Only tags are decoded and moved, and the broker leaves out what has another tag.
-        tags = orders.schema("tags string").load()
-        print({row["tags"]: row["count"] for row in tags.where("tags != 'sent'").groupBy("tags").count().collect()})
-        last = orders.load().where("keys = '42'").select("body", "queueId").collect()[0]
-        print("order of key 42:", bytes(last["body"]).decode())
+        tags = spark.read.format("fusee").options(**orders).schema("tags string").load()
+        counted = tags.where("tags in ('paid', 'open')").groupBy("tags").count().orderBy("tags").collect()
+        print({row["tags"]: row["count"] for row in counted})
+        found = spark.read.format("fusee").options(**orders).load().where("keys = '42'").collect()
+        print("order of key 42:", bytes(found[0]["body"]).decode())
     finally:
         spark.stop()
 
