@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from fusee.wire.codes import RequestCode
@@ -215,3 +216,18 @@ def test_help_tells_what_a_broker_is_and_gives_an_example() -> None:
     assert code == 0
     assert "keeps messages on disk" in stdout
     assert "fusee broker -n 127.0.0.1:9876" in stdout
+
+
+def test_metrics_are_served_where_they_are_asked_for(tmp_path: Path) -> None:
+    with broker(tmp_path, "--metrics-port", "0") as running:
+        assert "no name server given" in running.next_line()
+        found = re.search(r"metrics on (http://127\.0\.0\.1:\d+)/metrics", running.next_line())
+        assert found is not None
+        assert "rocketmq_topic_number{" in httpx.get(f"{found[1]}/metrics", timeout=30).text
+        assert httpx.get(f"{found[1]}/ready", timeout=30).status_code == 200
+        running.stop()
+    with name_server("--metrics-port", "0") as (process, _):
+        assert process.stdout is not None
+        found = re.search(r"metrics on (http://127\.0\.0\.1:\d+)/metrics", process.stdout.readline())
+        assert found is not None
+        assert "fusee_namesrv_brokers{" in httpx.get(f"{found[1]}/metrics", timeout=30).text

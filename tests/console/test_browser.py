@@ -18,7 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tests.console.world import Browser, World, browsing, furnished
+from tests.console.world import Browser, World, browsing, checkpoint, furnished
 
 CHROMIUM = os.environ.get("FUSEE_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -62,15 +62,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Bro
         with browsing(world.name_server, pipelines=folder) as browser:
             browser.change("send", topic="payments", body="by the console")
             yield world, browser
-
-
-def checkpoint(folder: Path, broker_name: str) -> None:
-    """As Spark keeps a stream that reads from Fusee: batch 4 is at work, batch 3 is done."""
-    for part, number in (("offsets", 3), ("offsets", 4), ("commits", 3)):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-        offset = f'{{"from":null,"to":{{"orders":{{"{broker_name}":{{"0":1,"1":2}}}}}},"version":1}}'
-        (folder / part / str(number)).write_text("v1\n{}\n" + (f"{offset}\n" if part == "offsets" else ""))
-    (folder / "metadata").write_text('{"id":"stream"}')
 
 
 @pytest.fixture(scope="module", params=list(SIZES))
