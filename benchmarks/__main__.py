@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from datetime import datetime
@@ -19,6 +20,7 @@ from benchmarks.profiling import profile as profile_server
 from benchmarks.results import Report
 from benchmarks.suites import SUITES
 from benchmarks.tables import console, markdown, print_report
+from fusee.compiled import PURE_VARIABLE, is_pure
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +39,7 @@ def main(
         bool, typer.Option("--document", help="Put the tables into docs/performance.md; not with --quick.")
     ] = False,
     list_names: Annotated[bool, typer.Option("--list", help="Name the benchmarks and stop.")] = False,
+    pure: Annotated[bool, typer.Option("--pure", help="Everything of ours interpreted, as with FUSEE_PURE=1.")] = False,
     profile: Annotated[
         str | None, typer.Option(help=f"Instead, profile a server under load: {', '.join(PROFILES)}.", metavar="SERVER")
     ] = None,
@@ -45,6 +48,10 @@ def main(
 
     Ends with status 1 when a target was missed (not with --quick), 2 when a benchmark could not run.
     """
+    if pure and not is_pure():
+        # What is imported stays as it is: only a new process can run in the other form.
+        os.environ[PURE_VARIABLE] = "1"
+        os.execv(sys.executable, [sys.executable, "-m", "benchmarks", *sys.argv[1:]])
     out = console()
     if list_names:
         for name, (title, _) in SUITES.items():

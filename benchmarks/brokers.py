@@ -27,7 +27,7 @@ from benchmarks.results import OURS
 from benchmarks.server_process import ServerProcess, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
     from benchmarks.plan import Plan
@@ -79,9 +79,15 @@ class RunningBroker:
     """A broker and its name server, from an empty store; a context manager that leaves nothing behind."""
 
     def __init__(
-        self, contender: Contender, plan: Plan, *, flush: str = ASYNC_FLUSH, python_options: Sequence[str] = ()
+        self,
+        contender: Contender,
+        plan: Plan,
+        *,
+        flush: str = ASYNC_FLUSH,
+        python_options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`python_options` stand before `-m fusee`, for a profiler around our broker."""
+        """`python_options` stand before `-m fusee`, for a profiler around our broker, which also gets `environment`."""
         self.name = contender.name
         self.port = free_broker_port()
         self.store_folder = Path()
@@ -91,6 +97,7 @@ class RunningBroker:
         self._plan = plan
         self._flush = flush
         self._python_options = python_options
+        self._environment = environment
         self._stack = ExitStack()
         self._server: ServerProcess | None = None
         self._name_server: ServerProcess | None = None
@@ -156,6 +163,7 @@ class RunningBroker:
             cores=every,
             log_path=log_path,
             cwd=REPOSITORY,
+            environment=self._environment,
             stop_limit_s=STOP_LIMIT_S,
         )
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fusee.compiled import form
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -87,7 +89,7 @@ def describe() -> Machine:
         python=f"{platform.python_version()} ({sys.implementation.name})",
         uvloop=_version("uvloop"),
         msgspec=_version("msgspec"),
-        fusee=_version("fusee"),
+        fusee=f"{_version('fusee')} ({form()})",
         pinned=placement.server is not None,
         load_average=os.getloadavg()[0],
     )

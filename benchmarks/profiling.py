@@ -1,4 +1,4 @@
-"""Where the microseconds go: cProfile of one of our servers under load."""
+"""Where the microseconds go: cProfile of one of our servers under load, interpreted, for it cannot see into C."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from benchmarks.results import OURS
 from benchmarks.server_process import ServerProcess, free_port
 from benchmarks.suites.broker import BATCHES, SENDS
 from benchmarks.suites.namesrv import BOTH, WORKS, name_server_arguments
+from fusee.compiled import PURE_VARIABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +32,7 @@ _BROKER_LOADS: Final = {
     "broker-connections": (send_frames, SENDS.shapes[0]),
     "broker-batches": (batch_frames, BATCHES.shapes[0]),
 }
+_INTERPRETED: Final = {PURE_VARIABLE: "1"}
 PROFILES: Final = ("namesrv", *_BROKER_LOADS)
 
 
@@ -57,7 +59,9 @@ def _load_broker(server: str, plan: Plan, written: Path) -> None:
     frames = plan.frames / "profile"
     write_frame_file(frames, content(TOPIC))
     profiler = ("-m", "cProfile", "-o", str(written))
-    with RunningBroker(Contender(f"{OURS} under cProfile"), plan, python_options=profiler) as broker:
+    with RunningBroker(
+        Contender(f"{OURS} under cProfile"), plan, python_options=profiler, environment=_INTERPRETED
+    ) as broker:
         load_generator(plan.build, cores=cores().every).run(
             port=broker.port,
             frames=frames,
@@ -85,6 +89,7 @@ def _load_name_server(plan: Plan, written: Path) -> None:
         cores=placement.server,
         log_path=plan.logs / "profile-namesrv.log",
         cwd=REPOSITORY,
+        environment=_INTERPRETED,
     )
     with server, RegisteredCluster(port):
         load_generator(plan.build, cores=placement.load).run(
