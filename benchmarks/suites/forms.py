@@ -25,7 +25,7 @@ from benchmarks.suites.namesrv import MANY, WORKS, name_server_arguments
 from fusee.compiled import PURE_VARIABLE, form
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from benchmarks.plan import Plan
@@ -52,7 +52,7 @@ def _environment(name: str) -> dict[str, str]:
     return {PURE_VARIABLE: "1" if name == INTERPRETED else ""}
 
 
-def _row(plan: Plan, name: str, messages: int, turns: dict[str, Callable[[], Measurement]]) -> Row:
+def _row(plan: Plan, name: str, messages: int, turns: Mapping[str, Callable[[], Measurement]]) -> Row:
     measured = interleaved(turns, plan.repetitions)
     figures = {
         who: figure(

@@ -5,7 +5,7 @@ Theory of operation
 `record_scan` finds the records and the places of their parts; fields of the head are gathered and turned to the
 machine's byte order by NumPy. Parts of varying length (bodies, topics, hosts, properties, then names and values within
 the properties) are all taken in one way: an Arrow binary array is laid over the bytes whose items are, in turn, a part
-and the gap behind it (`_parts_and_gaps`), and Arrow copies every second item. That is a memcpy per part, in C.
+and the gap behind it (`arrow_parts`), and Arrow copies every second item. That is a memcpy per part, in C.
 
 What comes out owns its memory. Nothing of the given buffer is kept, so a mapped segment can be dropped, and a log that
 is cut cannot pull the ground from under a reader.
@@ -27,7 +27,7 @@ from functools import cache, cached_property
 from itertools import accumulate
 from mmap import mmap
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -39,7 +39,8 @@ from fusee.message.hosts import HOST_V4_SIZE, host_text
 from fusee.message.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 from fusee.message.record import decode_record
 from fusee.message.record_layout import BORN_HOST_POSITION, MAGIC_V1
-from fusee.store.property_entries import last_wins, split_entries
+from fusee.store.arrow_parts import parts_and_gaps, take_parts, text_bytes
+from fusee.store.property_table import PropertyTable
 from fusee.store.record_scan import check_stop, find_records, locate_parts, out_of_order, windows
 
 if TYPE_CHECKING:
@@ -256,24 +257,6 @@ def _property_maps(messages: list[StoredMessage]) -> Any:
     return arrow.MapArray.from_arrays(offsets, names, values)
 
 
-class _Properties(NamedTuple):
-    """The entries of all property strings of a batch."""
-
-    row_offsets: NDArray[np.int64]
-    names: Any
-    """Arrow array of the names, one per entry."""
-    values: Any
-    """Arrow array of the values and the gaps between them, in turn: value i is item 2 * i."""
-    value_of: NDArray[np.int64] | None
-    """Which value belongs to each name; None when value i belongs to name i."""
-    width: int
-    """How many entries each row has when all rows have the same names in the same order; else 0."""
-    codes: NDArray[np.int64] | None
-    """The number of each entry's name; None when there is a width."""
-    code_of: dict[str, int]
-    """The numbers of the names; when there is a width, the place in each row."""
-
-
 class _Decoder:
     """Columns of one batch, each made when asked for."""
 
@@ -372,11 +355,7 @@ class _Decoder:
         return plain
 
     def properties(self, _: str) -> Any:
-        arrow = _arrow()
-        found = self._properties
-        chosen = np.arange(len(found.names)) if found.value_of is None else found.value_of
-        offsets = arrow.array(found.row_offsets.astype(np.int32))
-        return arrow.MapArray.from_arrays(offsets, found.names, found.values.take(arrow.array(2 * chosen)))
+        return self._properties.maps()
 
     def tag(self, _: str) -> Any:
         return self._property(TAGS)
@@ -391,7 +370,7 @@ class _Decoder:
         if keys.null_count:
             counts[np.asarray(keys.is_null())] = 0
             keys = keys.drop_null()
-        if (_text_bytes(keys) == ord(KEY_SEPARATOR)).any():
+        if (text_bytes(keys) == ord(KEY_SEPARATOR)).any():
             split = arrow.compute.split_pattern(keys, KEY_SEPARATOR)
             keys = split.flatten()
             kept = np.asarray(arrow.compute.binary_length(keys)) > 0
@@ -404,23 +383,10 @@ class _Decoder:
 
     def _property(self, name: str) -> Any:
         """The values of one property, null where a row has none."""
-        arrow = _arrow()
-        found = self._properties
-        code = found.code_of.get(name)
-        if code is None:
-            return arrow.nulls(self._count, arrow.string())
-        if found.width:
-            return found.values.take(arrow.array(np.arange(2 * code, 2 * len(found.names), 2 * found.width)))
-        entries = np.flatnonzero(found.codes == code)
-        rows = np.searchsorted(found.row_offsets, entries, side="right") - 1
-        chosen = np.zeros(self._count, np.int64)
-        absent = np.ones(self._count, bool)
-        chosen[rows] = 2 * (entries if found.value_of is None else found.value_of[entries])
-        absent[rows] = False
-        return found.values.take(arrow.array(chosen, mask=absent if absent.any() else None))
+        return self._properties.values_of(name)
 
     @cached_property
-    def _properties(self) -> _Properties:
+    def _properties(self) -> PropertyTable:
         arrow = _arrow()
         strings = self._part(self._parts.properties_start, self._parts.record_end, arrow.string())
         if not _is_ascii(strings) and not _is_utf8(strings):
@@ -428,59 +394,16 @@ class _Decoder:
             if sum(map(len, texts)) > BYTES_MAX:
                 raise _too_much(int(self._parts.positions[-1]), "properties")
             strings = arrow.array(texts, arrow.string())
-        _, offsets, data = strings.buffers()
-        entries = split_entries(_text_bytes(strings), np.frombuffer(offsets, np.int32, self._count + 1))
-        row_offsets = entries.row_offsets
-        names = _take(_parts_and_gaps(data, entries.name_start, entries.name_end, arrow.string()))
-        values = _parts_and_gaps(data, entries.value_start, entries.value_end, arrow.string())
-        width = _width_of_equal_rows(names, row_offsets)
-        if width:
-            code_of = {name: place for place, name in enumerate(names.slice(0, width).to_pylist())}
-            if len(code_of) == width:
-                return _Properties(row_offsets, names, values, None, width, None, code_of)
-        encoded = names.dictionary_encode()
-        code_of = {name: code for code, name in enumerate(encoded.dictionary.to_pylist())}
-        codes = np.asarray(encoded.indices).astype(np.int64)
-        rows = np.repeat(np.arange(self._count), np.diff(row_offsets))
-        folded = last_wins(rows, codes, len(code_of))
-        if folded is None:
-            return _Properties(row_offsets, names, values, None, 0, codes, code_of)
-        firsts, lasts = folded
-        row_offsets = np.searchsorted(rows[firsts], np.arange(self._count + 1))
-        return _Properties(row_offsets, names.take(arrow.array(firsts)), values, lasts, 0, codes[firsts], code_of)
+        return PropertyTable(arrow, strings)
 
     def _part(self, starts: NDArray[np.int64], ends: NDArray[np.int64], kind: Any) -> Any:
-        return _take(_parts_and_gaps(self._bytes, starts - self._first, ends - self._first, kind))
-
-
-def _parts_and_gaps(data: Any, starts: NDArray[np.int64], ends: NDArray[np.int64], kind: Any) -> Any:
-    """An array over the data, not a copy: data[starts[i]:ends[i]] is item 2 * i, and between them are the gaps."""
-    arrow = _arrow()
-    count = len(starts)
-    if not count:
-        return arrow.array([], kind)
-    borders = np.empty(2 * count, np.int32)
-    borders[0::2] = starts
-    borders[1::2] = ends
-    return arrow.Array.from_buffers(kind, 2 * count - 1, [None, arrow.py_buffer(borders), data])
-
-
-def _take(parts_and_gaps: Any) -> Any:
-    """The parts alone, copied."""
-    return parts_and_gaps.take(_arrow().array(np.arange(0, len(parts_and_gaps), 2)))
-
-
-def _text_bytes(strings: Any) -> NDArray[np.uint8]:
-    """The bytes of an array of strings that begins at the start of its buffers."""
-    _, offsets, data = strings.buffers()
-    if data is None or not len(strings):
-        return np.empty(0, np.uint8)
-    size = int(np.frombuffer(offsets, np.int32)[len(strings)])
-    return np.frombuffer(data, np.uint8, size)
+        arrow = _arrow()
+        parts = parts_and_gaps(arrow, self._bytes, starts - self._first, ends - self._first, kind)
+        return take_parts(arrow, parts)
 
 
 def _is_ascii(strings: Any) -> bool:
-    data = _text_bytes(strings)
+    data = text_bytes(strings)
     return not len(data) or bool(data.max() < 0x80)
 
 
@@ -491,20 +414,6 @@ def _is_utf8(strings: Any) -> bool:
     except arrow.ArrowInvalid:
         return False
     return True
-
-
-def _width_of_equal_rows(names: Any, row_offsets: NDArray[np.int64]) -> int:
-    """How many names each row has, if all rows have the same ones in the same order; else 0."""
-    width = int(row_offsets[1])
-    count = len(row_offsets) - 1
-    if not width or len(names) != width * count:
-        return 0
-    offsets = np.frombuffer(names.buffers()[1], np.int32, len(names) + 1)
-    row_size = int(offsets[width])
-    if (offsets[width:] - offsets[:-width] != row_size).any() or (row_offsets[1:] - row_offsets[:-1] != width).any():
-        return 0
-    data = _text_bytes(names).tobytes()
-    return width if data == data[:row_size] * count else 0
 
 
 _BUILDERS: Final[dict[str, Callable[[_Decoder, str], Any]]] = {
