@@ -278,8 +278,11 @@ class HaWitness:
             if change is Change.STOP:
                 least = progress.committed_offset
             elif change is not Change.PROMOTION:
-                older = [value for when, value in progress.history if when <= ended_at - SAVE_INTERVAL_S]
-                least = older[-1] if older else -1
+                horizon = ended_at - SAVE_INTERVAL_S
+                older = [value for when, value in progress.history if when <= horizon]
+                # One that was put right since then is smaller, and may have been saved by now.
+                newer = [value for when, value in progress.history if when > horizon]
+                least = min([older[-1], *newer]) if older else -1
             least = min(least, ends.get(queue, 0))
             if found < least:
                 self._object(

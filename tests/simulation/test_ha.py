@@ -154,10 +154,13 @@ class Scene:
         self.witness.sending(number)
         self.witness.sent(number, self.queue, queue_offset, 100 * queue_offset, status, waited=True)
 
-    def master_starts(self, change: Change, safe_offset: int, *numbers: int) -> None:
+    def master_starts(self, change: Change, safe_offset: int, *numbers: int, committed_offset: int = -1) -> None:
         """The next master, which has these messages."""
         found = {Place(self.queue, row): Stored(number, 100 * row) for row, number in enumerate(numbers)}
-        self.witness.master_starts("broker-a", "a1", change, safe_offset, ended_at=self.now, found=found, offsets={})
+        offsets = {self.queue: committed_offset}
+        self.witness.master_starts(
+            "broker-a", "a1", change, safe_offset, ended_at=self.now, found=found, offsets=offsets
+        )
 
 
 def test_witness_objects_when_a_later_message_lies_before_an_acknowledged_one() -> None:
@@ -199,6 +202,21 @@ def test_witness_objects_when_a_committed_offset_gets_smaller() -> None:
     scene.witness.committed(scene.queue, 3)
     with pytest.raises(PromiseBrokenError, match="back: 2 is committed"):
         scene.witness.committed(scene.queue, 2)
+
+
+def test_witness_lets_a_master_find_an_offset_that_was_put_right_a_moment_ago() -> None:
+    scene = Scene()
+    scene.sent(1, 0)
+    scene.witness.committed(scene.queue, 5)
+    scene.master_starts(Change.CRASH, 100, 1, committed_offset=5)
+    scene.now = 2.0
+    scene.witness.committed(scene.queue, 1)
+    scene.now = 7.0
+    scene.sent(2, 1)
+    scene.sent(3, 2)
+    scene.master_starts(Change.KILL, 300, 1, 2, 3, committed_offset=1)
+    with pytest.raises(PromiseBrokenError, match="back: a1 finds 0 committed"):
+        scene.master_starts(Change.STOP, 300, 1, 2, 3, committed_offset=0)
 
 
 def test_witness_objects_when_an_acknowledged_message_is_never_consumed() -> None:
