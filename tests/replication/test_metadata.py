@@ -17,7 +17,7 @@ from fusee.broker.offsets import OffsetTable
 from fusee.broker.slave_tables import SlaveTables
 from fusee.broker.topics import TopicTable
 from fusee.replication import metadata
-from fusee.replication.metadata import WHOLE_INTERVAL, ChangesTold, MetadataCopy
+from fusee.replication.metadata import WHOLE_INTERVAL, ChangesTold, CommitAside, MetadataCopy
 from fusee.store.simulated_disk import SimulatedDisk
 from fusee.transport.client import Client, ClientSettings
 from fusee.transport.link import Link
@@ -227,6 +227,26 @@ def test_offset_beyond_the_end_of_the_master_s_queue_is_not_told() -> None:
         assert broker.offsets.query("readers", "orders", 0) == 1
         assert slave.offsets.query("readers", "orders", 0) == 1
         assert slave.offsets.own_commits == 0
+
+    play(scene)
+
+
+def test_what_was_committed_on_the_slave_moves_nobody_back_who_came_to_the_master_first() -> None:
+    async def scene(world: BrokerWorld, slave: SlaveSide) -> None:
+        broker, peer = world.broker, world.peer()
+        broker.groups.put(SubscriptionGroupConfig(group_name="readers"))
+        await peer.send(topic="orders", queue_id=0)
+        broker.offsets.commit("readers", "orders", 0, 9)
+        place = {"consumer_group": "readers", "topic": "orders", "queue_id": 0}
+        for header, expected in (
+            (CommitAside(commit_offset=8, **place), 9),  # type: ignore[arg-type]
+            (CommitAside(commit_offset=10, **place), 10),  # type: ignore[arg-type]
+            (UpdateConsumerOffset(commit_offset=7, **place), 7),  # type: ignore[arg-type]
+        ):
+            asked = slave.client.request(ADDRESS, Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, header))
+            answer = await world.within(5.0, asyncio.ensure_future(asked))
+            assert answer.code == 0
+            assert broker.offsets.query("readers", "orders", 0) == expected
 
     play(scene)
 

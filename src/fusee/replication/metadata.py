@@ -98,6 +98,21 @@ class ChangesTold(Header, kw_only=True):
     is_whole: bool = msgspec.field(name="fuseeWhole")
 
 
+class CommitMark(Header, kw_only=True):
+    """Beside 15, of a Fusee slave: what was committed there moves nobody back who has committed more at the master.
+
+    Others do not look at it, so that a group of theirs may be moved back until its next commit.
+    """
+
+    is_aside: bool = msgspec.field(default=False, name="fuseeAside")
+
+
+class CommitAside(UpdateConsumerOffset, kw_only=True):
+    """15 with that mark."""
+
+    is_aside: bool = msgspec.field(default=True, name="fuseeAside")
+
+
 class CopiedTables(Protocol):
     """The tables of a slave."""
 
@@ -289,7 +304,7 @@ class MetadataCopy:
             answer = await self._ask(master, RequestCode.GET_MAX_OFFSET, asked)
             queue_offset = min(commit.queue_offset, answer.read(GetMaxOffsetResponse).queue_offset)
             if queue_offset > commit.master_offset:
-                header = UpdateConsumerOffset(
+                header = CommitAside(
                     consumer_group=commit.group, topic=topic, queue_id=queue_id, commit_offset=queue_offset
                 )
                 await self._commit(master, header)
@@ -303,7 +318,7 @@ class MetadataCopy:
             )  # fmt: skip
         self._tables.told(commit, max(queue_offset, commit.master_offset))
 
-    async def _commit(self, master: str, header: UpdateConsumerOffset) -> None:
+    async def _commit(self, master: str, header: CommitAside) -> None:
         try:
             await self._ask(master, RequestCode.UPDATE_CONSUMER_OFFSET, header)
         except GroupNotFoundError:

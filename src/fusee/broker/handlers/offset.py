@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from fusee.broker.store_times import earliest_store_time
 from fusee.errors import FieldError
-from fusee.replication.metadata import ChangesTold, ChangesWanted
+from fusee.replication.metadata import ChangesTold, ChangesWanted, CommitMark
 from fusee.store.consume_queue import Boundary
 from fusee.store.results import GetStatus
 from fusee.wire.bodies.offsets import CorrectionOffsets
@@ -112,6 +112,9 @@ class OffsetHandlers:
         if queue_id < 0 or header.commit_offset < 0:
             what = f"QueueId is {queue_id}" if queue_id < 0 else f"Offset is {header.commit_offset}"
             return command.reply(ResponseCode.INVALID_PARAMETER, Header(), remark=f"{what}, topic is {topic}")
+        is_back = header.commit_offset < self._offsets.query(group, topic, queue_id)
+        if is_back and command.read(CommitMark).is_aside:
+            return response(command.opaque)
         if not self._offsets.commit(group, topic, queue_id, header.commit_offset, client_address=link.remote_address):
             return command.reply(ResponseCode.SUCCESS, Header(), remark="Offset has been previously reset")
         return None if command.flag & ONEWAY_FLAG else response(command.opaque)
