@@ -16,6 +16,7 @@ from typer.main import get_command, get_group
 SERVERS: Final = "Servers"
 CLUSTER: Final = "A cluster and what is in it"
 TOOLS: Final = "Tools"
+SPARK: Final = "Data in bulk, on Spark"
 
 
 class Branch(NamedTuple):
@@ -45,6 +46,8 @@ BRANCHES: Final[dict[str, Branch]] = {
         "cluster", "app", "**Clusters**: look at any one; run one on this machine, and break it on purpose.", CLUSTER
     ),
     "config": Branch("config", "app", "**Settings** of brokers and name servers, over the wire.", CLUSTER),
+    "pipeline": Branch("pipeline", "app", "**Jobs on Spark**: archive, replay, audit, rebuild, stats, ...", SPARK),
+    "sql": Branch("sql", "sql", "**SQL over topics**, archives, or both as one table.", SPARK),
     "doctor": Branch("doctor", "doctor", "**Find out what is wrong** with a cluster, as a client sees it.", TOOLS),
     "bench": Branch("bench", "app", "**Measure** a cluster: rates, and latency by percentile.", TOOLS),
     "store": Branch(

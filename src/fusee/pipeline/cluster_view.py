@@ -69,6 +69,10 @@ class ClusterView:
         """
         return self._portal.call(self._queues, self._session, topics, missing_ok)
 
+    def topics(self) -> tuple[str, ...]:
+        """Every topic of the cluster, sorted: those of the system, of retries and of dead letters too."""
+        return self._portal.call(Admin(self._session).list_topics, system=True, retry=True)
+
     def bounds(self, queues: Iterable[MessageQueue], *, all_needed: bool = True) -> dict[MessageQueue, Bounds]:
         """First and next offset of each queue.
 
