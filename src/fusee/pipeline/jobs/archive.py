@@ -10,9 +10,9 @@ a message, in UTC.
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any, Final
 
+from fusee.clock import SystemClock
 from fusee.errors import ConfigError, FuseeError
 from fusee.message.model import MessageQueue
 from fusee.pipeline.jobs.catalog import CHECKPOINT, ArchivedFile, Catalog, Entry, written
@@ -336,4 +336,4 @@ def _outcome(
 
 
 def _now_ms() -> int:
-    return int(time.time() * 1000)
+    return SystemClock().time_ms()

@@ -16,9 +16,10 @@ keep their order, because they go to one queue.
 
 from __future__ import annotations
 
-import time
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from fusee.clock import SystemClock
 from fusee.errors import ConfigError
 from fusee.message.properties import RESERVED_NAMES
 from fusee.pipeline.jobs.outcome import Outcome, Silence, Table
@@ -39,6 +40,8 @@ ORIGIN: Final = "FUSEE_REPLAY_ORIGIN"
 REPLAYS: Final = "FUSEE_REPLAYS"
 CHUNK_ROWS: Final = 100_000
 SAMPLES: Final = 20
+
+_clock: Final = SystemClock()
 
 
 def replay(
@@ -87,7 +90,7 @@ def replay(
         return _dry_run(spark, place, state, chosen, generations_max, target)
     told_to.step(f"sending {len(state.chunks)} chunks")
     done_before = state.done
-    began = time.monotonic()
+    began = _clock.monotonic()
     for number in range(state.done, len(state.chunks)):
         if is_stopped is not None and is_stopped():
             break
@@ -96,7 +99,7 @@ def replay(
         told_to.advanced(number + 1, len(state.chunks))
         if rate is not None:
             _keep_rate(state.sent - state.sent_before, rate, began, is_stopped)
-    return _outcome(state, done_before, time.monotonic() - began)
+    return _outcome(state, done_before, _clock.monotonic() - began)
 
 
 def with_generation(rows: DataFrame) -> DataFrame:
@@ -180,10 +183,11 @@ def _chunk_rows(spark: SparkSession, place: Place, chunk: Chunk) -> DataFrame:
 
 def _keep_rate(sent: int, rate: float, began: float, is_stopped: Callable[[], bool] | None) -> None:
     """Waits until so many messages are not too many for the time since the beginning."""
-    while (ahead := sent / rate - (time.monotonic() - began)) > 0:
+    pause = threading.Event()
+    while (ahead := sent / rate - (_clock.monotonic() - began)) > 0:
         if is_stopped is not None and is_stopped():
             return
-        time.sleep(min(ahead, 0.2))
+        pause.wait(min(ahead, 0.2))
 
 
 def _dry_run(
