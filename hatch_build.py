@@ -12,10 +12,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,15 @@ def compile_one(name: str, target: Path) -> None:
         half.replace(target)
 
 
+def compile_in_child(name: str, target: Path) -> None:
+    """The same in a process of its own: neither Cython nor setuptools is made for threads. Raises RuntimeError."""
+    command = [sys.executable, str(Path(__file__).resolve()), name, str(target)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["nothing was said"]
+        raise RuntimeError(f"{name}: {lines[-1]}")
+
+
 def compile_all() -> list[Path]:
     """Compile what is not compiled yet and remove what fits no source any more; the files."""
     files = wanted_files()
@@ -116,8 +126,8 @@ def compile_all() -> list[Path]:
     missing = {name: file for name, file in files.items() if not file.exists()}
     if missing:
         print(f"compiling {len(missing)} hot modules of fusee", file=sys.stderr, flush=True)
-        with ProcessPoolExecutor(max_workers=min(os.cpu_count() or 1, len(missing))) as workers:
-            list(workers.map(compile_one, missing, missing.values()))
+        with ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, len(missing))) as workers:
+            list(workers.map(compile_in_child, missing, missing.values()))
     if folder.is_dir():
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
         for file in folder.iterdir():
@@ -133,7 +143,7 @@ def compiled_or_not() -> list[Path]:
         try:
             return compile_all()
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever fails, there is a form that works
-            reason = f"compiling failed: {type(error).__name__}: {str(error).strip().splitlines()[-1:] or error}"
+            reason = f"compiling failed: {error}"
     print(f"fusee runs interpreted: {reason}", file=sys.stderr, flush=True)
     return []
 
@@ -155,4 +165,7 @@ class CompilingHook(BuildHookInterface):
 
 
 if __name__ == "__main__":
-    compiled_or_not()
+    if len(sys.argv) == 3:
+        compile_one(sys.argv[1], Path(sys.argv[2]))
+    else:
+        compiled_or_not()

@@ -21,8 +21,8 @@ PACKAGE = ROOT / "src" / "fusee"
 
 
 def builder() -> ModuleType:
-    """The module that compiles, which is no part of the package."""
-    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    """The module that compiles, which is no part of the package; under the name that hatchling gives it."""
+    spec = importlib.util.spec_from_file_location("hatch_build.py", ROOT / "hatch_build.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -99,6 +99,18 @@ def test_declarations_belong_to_hot_modules() -> None:
     hot = {PACKAGE.joinpath(*name.split(".")[1:]).with_suffix(".py") for name in HOT_MODULES}
     assert declared <= hot
     assert all(path.exists() for path in hot)
+
+
+def test_module_is_compiled_from_nothing_where_that_can_be_done(tmp_path: Path) -> None:
+    build = builder()
+    if build.why_not():
+        assert build.compiled_or_not() == []
+        return
+    target = tmp_path / "compiled" / "usual_properties.so"
+    build.compile_in_child("fusee.message.usual_properties", target)
+    assert target.stat().st_size > 0
+    with pytest.raises(RuntimeError, match=r"fusee\.message\.absent: "):
+        build.compile_in_child("fusee.message.absent", tmp_path / "absent.so")
 
 
 def wheel(folder: Path, **environment: str) -> Path:
