@@ -7,7 +7,7 @@ WORKERS ?= auto
 HOT_TESTS := tests/test_compiled.py tests/wire tests/transport tests/namesrv tests/store/test_*.py tests/message tests/broker/handlers
 
 .DEFAULT_GOAL := help
-.PHONY: help compile demo run browser test test-interpreted test-long check format interop interop-quick bench bench-quick bench-spark soak soak-quick limits docs clean
+.PHONY: help compile demo run browser test test-interpreted readme test-long check format interop interop-quick bench bench-quick bench-spark soak soak-quick limits docs clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,8 +31,11 @@ run: compile ## a server on this machine: name server, broker and console in one
 	@$(BIN)/fusee serve
 
 test: compile ## the whole suite except interoperation with other runtimes; what is compiled also as it is written
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop and not registry"
 	@$(MAKE) --no-print-directory test-interpreted
+
+readme: $(STAMP) ## the README followed from a built wheel, in an empty environment without a compiler
+	@$(BIN)/python -m pytest -q -m registry tests/docs/test_readme_from_wheel.py
 
 # tests/test_compiled.py fails where a run does not have the form that it is meant to have.
 test-interpreted: $(STAMP) ## the tests of the hot modules with all of them interpreted
