@@ -21,6 +21,9 @@ def test_dead_letters_from_list_to_replay_and_no_circles(
     terminal, mq = running
     monkeypatch.chdir(tmp_path)
     assert terminal.json("dlq", "list") == []
+    assert terminal.json("dlq", "inspect", "billing") == []
+    assert terminal.json("dlq", "inspect", "billing", "--each") == []
+    assert "has no dead letters" in terminal.run("dlq", "inspect", "billing").notes
     bury(mq, "orders", "billing", 3)
     (line,) = terminal.json("dlq", "list")
     assert (line["group"], line["count"]) == ("billing", 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +28,7 @@ from fusee.cli.render import (
 )
 from fusee.cli.tree import subcommands
 from fusee.clock import SystemClock
-from fusee.errors import ConfigError
+from fusee.errors import ConfigError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +96,9 @@ def inspect_dead_letters(
     if each:
 
         async def letters(mq: Connection) -> tuple[ReceivedMessage, ...]:
-            return await mq.admin.dead_letters(group, begin=begin, end=end, limit=limit)
+            with suppress(TopicNotFoundError):  # made with the first dead letter
+                return await mq.admin.dead_letters(group, begin=begin, end=end, limit=limit)
+            return ()
 
         _show_letters(run(name_servers, letters), as_json=as_json)
         return
@@ -103,7 +106,9 @@ def inspect_dead_letters(
     async def ask(mq: Connection) -> tuple[DeadLetterCause, ...]:
         from fusee.admin.dead_letters import CAUSE_NAMES
 
-        return await mq.admin.dead_letter_causes(group, by=by or CAUSE_NAMES, begin=begin, end=end, limit=limit)
+        with suppress(TopicNotFoundError):  # made with the first dead letter
+            return await mq.admin.dead_letter_causes(group, by=by or CAUSE_NAMES, begin=begin, end=end, limit=limit)
+        return ()
 
     found = run(name_servers, ask)
     if as_json:
@@ -121,7 +126,7 @@ def inspect_dead_letters(
         )
         return
     if not found:
-        note(f"group {group} has no dead letters there")
+        note(f"group {group} has no dead letters")
         return
     names = list(found[0].values)
     now_ms = SystemClock().time_ms()
