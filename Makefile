@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SITE_STAMP := $(VENV)/.site-installed
 WORKERS ?= auto
 HOT_TESTS := tests/test_compiled.py tests/wire tests/transport tests/namesrv tests/store/test_*.py tests/message tests/broker/handlers
 
 .DEFAULT_GOAL := help
-.PHONY: help compile demo run browser test test-interpreted readme test-long check format interop interop-quick bench bench-quick bench-spark soak soak-quick limits docs clean
+.PHONY: help compile demo run browser test test-interpreted readme test-long check format interop interop-quick bench bench-quick bench-spark soak soak-quick limits docs site clean
 
 help: ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +82,14 @@ soak-quick: compile ## the same for 2 minutes, for CI
 
 limits: compile ## bad input and load: what is done to a broker, and the bound that held
 	@$(BIN)/python -m scripts.limits
+
+$(SITE_STAMP): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	@touch $@
+
+site: $(SITE_STAMP) ## the documents as a site in build/site; every link and anchor must lead somewhere
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "the site is in build/site; look at it by: python3 -m http.server --directory build/site"
 
 docs: $(STAMP) ## regenerate the documents that are made from tables
 	@$(BIN)/python scripts/make_docs.py

@@ -20,6 +20,7 @@ from fusee.wire.response_table import RESPONSES
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from scripts.diagrams import DRAWINGS
 from tests.interop.clients.matrix import CLIENTS, FEATURES
 from tests.interop.differential.differences import DIFFERENCES
 
@@ -312,7 +313,12 @@ def filled(text: str, name: str, lines: Sequence[str]) -> str:
     return text[:begin] + "\n" + "\n".join(lines).strip() + "\n\n" + text[end:]
 
 
-DOCUMENTS = {"docs/compatibility.md": compatibility, "docs/metrics.md": metrics, "docs/spark.md": spark_guide}
+DOCUMENTS = {
+    "docs/compatibility.md": compatibility,
+    "docs/metrics.md": metrics,
+    "docs/spark.md": spark_guide,
+    **{f"docs/diagrams/{name}.svg": drawing.svg for name, drawing in DRAWINGS.items()},
+}
 
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
