@@ -38,7 +38,7 @@ TITLE: Final = "High availability"
 COMMAND: Final = "python -m benchmarks --only ha"
 
 # A run in which others left the server no time is made again, at most this often.
-ATTEMPTS: Final = 3
+ATTEMPTS: Final = 5
 BUSY: Final = Shape(8, 32)
 ALONE: Final = Shape(1, 1)
 NONE: Final = "no slave"
@@ -59,7 +59,7 @@ class Pace:
 
 
 FULL_PACE: Final = Pace(rounds=3, warm_up_s=5.0, settle_s=5.0, record_s=3.0, space_gb=20.0)
-QUICK_PACE: Final = Pace(rounds=1, warm_up_s=0.5, settle_s=0.5, record_s=0.5, space_gb=5.0)
+QUICK_PACE: Final = Pace(rounds=1, warm_up_s=0.5, settle_s=1.0, record_s=1.0, space_gb=5.0)
 
 
 @dataclass(frozen=True, slots=True)
