@@ -25,8 +25,8 @@ $(STAMP): pyproject.toml
 compile: $(STAMP) ## compile the hot modules in place, where a C compiler is at hand; FUSEE_PURE=1 runs them as they are
 	@$(BIN)/python hatch_build.py
 
-demo: compile ## see it work: five minutes of Fusee in a few seconds
-	@$(BIN)/python examples/demo.py
+demo: compile ## see it work: a cluster, messages, a killed broker, Spark; ends with a report in build/
+	@$(BIN)/python examples/demo.py --report build/fusee-demo.html
 
 run: compile ## a server on this machine: name server, broker and console in one process
 	@$(BIN)/fusee serve

@@ -1,29 +1,28 @@
 """A cluster that loses a master and a name server while everybody works: part of `make demo`.
 
-Starts three name servers and two broker groups of master and slave as real processes, as `fusee cluster start` does.
-While producers send and consumers read, kills a master and the name server that the clients use, brings both back,
-and draws what the clients saw.
+While producers send and consumers read, kills a master and the name server that the clients use, brings both back, and
+draws what the clients saw.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 import fusee
-from fusee.cluster import LocalCluster
+from examples.demo_report import out
+from fusee.charts import lines
 from fusee.errors import FuseeError
-from fusee.service import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from examples.demo_report import Chapter
+    from fusee.cluster import LocalCluster
 
 TOPIC = "orders"
 QUEUES = 2
@@ -41,12 +40,6 @@ STEP = 0.5
 BAR_WIDTH = 10
 CELL_WIDTH = 16
 PATIENCE = 60.0
-
-out = Console(highlight=False)
-
-
-def done(text: str) -> None:
-    out.print(f"[green]✓[/] {text}")
 
 
 @dataclass
@@ -102,8 +95,10 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def play(cluster: LocalCluster) -> None:
-    async with fusee.connect(cluster.name_servers, poll_name_server_interval_ms=ROUTE_INTERVAL_MS) as mq:
+async def play(cluster: LocalCluster, chapter: Chapter) -> None:
+    async with fusee.connect(
+        cluster.name_servers, poll_name_server_interval_ms=ROUTE_INTERVAL_MS, instance_name="faults"
+    ) as mq:
         await mq.admin.create_topic(TOPIC, queues=QUEUES)
         sights = Sights()
         await store_backlog(mq)
@@ -134,7 +129,7 @@ async def play(cluster: LocalCluster) -> None:
             wanted = {body for _, _, body, _ in sights.accepted}
             with out.status("reading to the end"):
                 await until(lambda: wanted <= {body for _, _, _, body in sights.read})
-    report(sights)
+    report(sights, chapter)
 
 
 async def faults(cluster: LocalCluster, mq: fusee.Connection, sights: Sights) -> None:
@@ -188,7 +183,7 @@ async def faults(cluster: LocalCluster, mq: fusee.Connection, sights: Sights) ->
     await asyncio.sleep(STEP)
 
 
-def report(sights: Sights) -> None:
+def report(sights: Sights, chapter: Chapter) -> None:
     out.print("[bold]what clients saw, every half second[/]")
     out.print("       accepted by                     read of")
     out.print("   s   " + "".join(f"{name:{CELL_WIDTH}}" for name in (VICTIM, OTHER) * 2), style="dim")
@@ -206,27 +201,33 @@ def report(sights: Sights) -> None:
     found = {body for _, _, _, body in sights.read}
     pause = max(later[0] - earlier[0] for earlier, later in pairwise(sights.accepted))
     assert wanted <= found
-    done(f"{len(wanted):,} sends were acknowledged, on two disks each while both were there; all of them were read")
+    chapter.done(
+        f"{len(wanted):,} sends were acknowledged, on two disks each while both were there; all of them were read"
+    )
     out.print(
         f"  [dim]longest time without an acknowledgement: {pause * 1000:.0f} ms; sends that failed: {sights.failed}; "
         f"stored twice by a new try: {len(places) - len(found)}; read twice: {sum(places.values()) - len(places)}[/]"
+    )
+    chapter.fact(f"killed under load: {VICTIM}, a master, and a name server", "2")
+    chapter.fact("acknowledged meanwhile, and lost", f"{len(wanted):,}, {len(wanted - found)}")
+    chapter.fact("longest time without an acknowledgement", f"{pause * 1000:.0f} ms")
+    steps = range(max(step for step, _ in accepted) + 1)
+    chapter.charts.append(
+        lines(
+            f"Messages accepted every half second; {VICTIM} is killed",
+            {name: [(step * STEP, float(accepted[step, name])) for step in steps] for name in (VICTIM, OTHER)},
+            x_unit="s",
+        )
+    )
+    chapter.charts.append(
+        lines(
+            "Messages read every half second, by their broker",
+            {name: [(step * STEP, float(read[step, name])) for step in steps] for name in (VICTIM, OTHER)},
+            x_unit="s",
+        )
     )
 
 
 def cell(count: int, most: int, colour: str) -> str:
     text = f"{'█' * round(BAR_WIDTH * count / most)} {count or '-'}"
     return f"[{colour}]{text:{CELL_WIDTH}}[/]"
-
-
-def main() -> None:
-    # What a client says in its log while a broker is away would be in the way here.
-    logging.getLogger("fusee").setLevel(logging.CRITICAL)
-    begun = time.perf_counter()
-    with LocalCluster(groups=2, replicas=2, name_servers=3, role="sync") as cluster:
-        took = time.perf_counter() - begun
-        done(f"{cluster.shape.text}: {len(cluster.nodes)} processes in {took:.1f} s")
-        run(play(cluster))
-
-
-if __name__ == "__main__":
-    main()

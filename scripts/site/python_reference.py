@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MODULES = ("fusee", "fusee.sync", "fusee.cluster", "fusee.pipeline", "fusee.errors")
+JOBS = ("archive", "audit", "dead_letters", "queries", "rebuild", "replay", "stats", "tables")
+MODULES = (
+    "fusee",
+    "fusee.sync",
+    "fusee.cluster",
+    "fusee.pipeline",
+    *(f"fusee.pipeline.jobs.{job}" for job in JOBS),
+    "fusee.errors",
+)
 LINE_MAX = 90
 SHORT = re.compile(r"\b(?:fusee|collections|typing|datetime|pathlib)(?:\.[a-z_]+)*\.(?=[A-Z])")
 
@@ -38,6 +46,8 @@ def _module(name: str) -> Iterator[str]:
     public = getattr(module, "__all__", None) or [each for each in dir(module) if not each.startswith("_")]
     for each in sorted(public, key=str.lower):
         found = getattr(module, each)
+        if name.startswith("fusee.pipeline.jobs.") and getattr(found, "__module__", "") != name:
+            continue  # what a job is made of
         if inspect.isclass(found) and found.__module__.startswith("fusee") and not _is_listed(name, found):
             yield from _class(f"{name}.{each}", found)
         elif inspect.isfunction(found) and found.__module__.startswith("fusee"):

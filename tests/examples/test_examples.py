@@ -25,7 +25,7 @@ SHOWN = {
     "consume": r"^order \d+, paid, \('\d+',\), [\d-]+\n100 consumed, 0 left$",
     "controlled_time": r"^0:10:00: pay, please, try 1\n0:10:10: .*\n0:10:40: .*\n0:11:00 have passed in",
     "delay": r"^'pay, please' was delivered \d s after it was sent$",
-    "demo": r"✓ nothing is lost\n(?s:.*)✓ order-2999 is found by its key",
+    "demo": r"acknowledged meanwhile, and lost +│ +[\d,]+, 0 │\n(?s:.*)the report, with plots: .*fusee-demo\.html\n",
     "errors": r"no such topic\n  TopicNotFoundError, retryable: True, code: 17\n",
     "failover": r"^consumed: before\n\w+Error, retryable: True\nconsumed: after$",
     "filters": r"^by tag: \['order 0', 'order 2', 'order 3'\]\nby SQL: \['order 1', 'order 3'\]$",
@@ -52,11 +52,16 @@ SHOWN = {
 
 # One Java at a time, which takes its time to start on a busy machine.
 ON_SPARK = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+REPORT = "fusee-demo.html"
+
+
+def is_on_spark(path: Path) -> bool:
+    return path.stem == "demo" or path.stem.startswith("spark_")
 
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, id=path.stem, marks=ON_SPARK if path.stem.startswith("spark_") else ()) for path in EXAMPLES],
+    [pytest.param(path, id=path.stem, marks=ON_SPARK if is_on_spark(path) else ()) for path in EXAMPLES],
 )
 def test_example_runs(path: Path, tmp_path: Path) -> None:
     module = ["-m", "pytest", "-p", "no:cacheprovider"] if path.stem.startswith("test_") else []
@@ -64,7 +69,7 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
         [sys.executable, *module, str(path)],
         capture_output=True,
         text=True,
-        timeout=580 if path.stem.startswith("spark_") else 100,
+        timeout=580 if is_on_spark(path) else 100,
         cwd=tmp_path,
         env={name: value for name, value in os.environ.items() if not name.startswith(("NAMESRV_ADDR", "PYTEST_"))},
     )
@@ -72,6 +77,11 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     # Workers that Spark ends with its session may say so by a BrokenPipeError.
     assert "Traceback" not in done.stderr or path.stem.startswith("spark_")
     assert re.search(SHOWN[path.stem], done.stdout.strip(), re.MULTILINE), done.stdout
+    if path.stem == "demo":
+        report = (tmp_path / REPORT).read_text()
+        assert report.count("<svg") == 5
+        assert "nothing was measured" not in report
+        (tmp_path / REPORT).unlink()
     assert not list(tmp_path.iterdir()), "an example leaves nothing behind"
 
 
@@ -79,7 +89,7 @@ def test_every_part_of_the_demo_is_in_it() -> None:
     demo = (FOLDER / "demo.py").read_text()
     for path in PROGRAMS:
         if path.stem.startswith("demo_"):
-            assert f'"{path.name}"' in demo
+            assert path.stem in demo
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
