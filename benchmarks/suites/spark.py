@@ -227,6 +227,8 @@ class _Ours(_Side):
                 "nameServer": self.broker.name_server_address,
                 "topic": FILL_TOPIC,
                 "delivery": delivery,
+                "createTopics": "true",
+                "createQueues": str(QUEUES),
             },
             "select": ["key as keys", "value as body"],
         }
