@@ -113,9 +113,16 @@ def with_links(text: str, path: str, page: str) -> str:
             linked = wanted.removeprefix("docs/")
         else:
             return label
+        label = _title(wanted) if label.endswith((".md", "/")) else label
         return f"[{label}]({posixpath.relpath(linked, posixpath.dirname(page) or '.')}{anchor})"
 
     return _outside_fences(text, lambda part: _LINK.sub(replaced, part))
+
+
+def _title(path: str) -> str:
+    """The heading of a document, in place of its path."""
+    found = re.search(r"^# (.+)$", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+    return path if found is None else found[1]
 
 
 def with_room_for_lists(text: str) -> str:
