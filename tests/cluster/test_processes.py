@@ -135,3 +135,21 @@ def test_started_as_finds_by_the_whole_command(tmp_path: Path) -> None:
 
 def test_look_up_of_a_number_that_is_free_is_none() -> None:
     assert look_up(2**22 + 1) is None
+
+
+def test_process_whose_first_thread_has_ended_is_there_until_its_last_has(tmp_path: Path) -> None:
+    """It is a zombie by name and holds its ports: so does one that was killed, for as long as its threads take."""
+    program = (
+        "import ctypes, signal, threading; "
+        "threading.Thread(target=lambda: (print('on', flush=True), threading.Event().wait())).start(); "
+        "ctypes.CDLL(None).pthread_exit(0)"
+    )
+    with idle(tmp_path / "log", program=program) as process:
+        wait_for_text(tmp_path / "log", "on")
+        stat = Path("/proc") / str(process.pid) / "stat"
+        deadline = time.monotonic() + 20
+        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
+        assert process.state is ProcessState.RUNNING
+        assert process.send(signal.SIGKILL)
+        assert process.wait_gone(20)

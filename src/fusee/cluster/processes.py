@@ -31,6 +31,7 @@ _PROC: Final = Path("/proc")
 # Fields of /proc/<pid>/stat behind the name of the program, which may hold anything and ends with the last bracket.
 _STATE_FIELD: Final = 0
 _PARENT_FIELD: Final = 1
+_THREADS_FIELD: Final = 17
 _START_FIELD: Final = 19
 _COMMAND_SIZE_MAX: Final = 64 * 1024
 _KILL_PATIENCE: Final = 10.0
@@ -54,11 +55,14 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> ProcessState:
-        """Whether it runs; a zombie is gone, and is buried here if it is our child."""
+        """Whether it runs; a zombie is gone, and is buried here if it is our child.
+
+        It is a zombie as soon as its first thread has ended, and holds its files and ports until the last one has.
+        """
         fields = _stat(self.pid)
         if fields is None or int(fields[_START_FIELD]) != self.start_ticks or boot_id() != self.boot_id:
             return ProcessState.GONE
-        if fields[_STATE_FIELD] in "ZXx":
+        if fields[_STATE_FIELD] in "ZXx" and int(fields[_THREADS_FIELD]) <= 1:
             if int(fields[_PARENT_FIELD]) == os.getpid():
                 with suppress(ChildProcessError):
                     os.waitpid(self.pid, os.WNOHANG)
