@@ -1,4 +1,4 @@
-"""What the pipeline writes, as the Java client reads it: on our broker, also exactly once, and on the real one."""
+"""The pipeline beside the Java client: what either sends the other reads, on our broker and on the real one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 
 from fusee.pipeline import open_session
 from tests.interop.clients.servers import BROKER_VARIABLE
-from tests.interop.clients.stage import Stage
+from tests.interop.clients.stage import Stage, drafts
 from tests.interop.harness.cluster import SUBJECT_VARIABLE
 from tests.interop.harness.processes import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -123,3 +124,32 @@ def test_delayed_rows_arrive_later(stage: Stage, spark: SparkSession, make: str)
         return
     save(exact, stage, topic)
     eventually("the exact time has come", lambda: "exact" in {each["keys"] for each in stage.read(topic)} or None)
+
+
+def test_spark_reads_what_java_sent_and_sends_it_on(stage: Stage, spark: SparkSession, tmp_path: Path) -> None:
+    topic, onward = stage.make_topic("java-to-spark", queues=4), stage.make_topic("java-through-spark", queues=4)
+    messages = drafts(topic, 20)
+    stage.judge_sends.send(messages)
+    stage.await_stored(topic, {draft.keys for draft in messages})
+    source = {"nameServer": stage.name_servers, "subscribe": topic}
+    rows = spark.read.format("rocketmq").options(**source).load().collect()
+    assert {row.keys: bytes(row.body).decode() for row in rows} == {draft.keys: draft.body for draft in messages}
+    assert {row.keys: row.tags for row in rows} == {draft.keys: draft.tags or None for draft in messages}
+    assert len({(row.queueId, row.queueOffset) for row in rows}) == len(rows) == 20
+
+    stream = (
+        spark.readStream.format("fusee").options(**source, startingOffsets="earliest", group="spark-interop").load()
+    )
+    query = (
+        stream.select("body", "keys", "tags")
+        .writeStream.format("fusee")
+        .options(nameServer=stage.name_servers, topic=onward, checkpointLocation=str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    found = stage.await_stored(onward, {draft.keys for draft in messages})
+    assert Counter(message["keys"] for message in found) == Counter(draft.keys for draft in messages)
+    # The group is as far as the stream: its lag shows in RocketMQ's own tool.
+    said = stage.mqadmin("consumerProgress", "-g", "spark-interop").out
+    assert "Diff Total: 0" in said, said
