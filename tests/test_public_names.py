@@ -98,4 +98,4 @@ def test_import_when_nothing_is_used_loads_no_client() -> None:
         text=True,
         check=True,
     )
-    assert said.stdout.strip() == "[]"
+    assert said.stdout.strip() == "['fusee.compiled']"  # which finds compiled modules, and must come first

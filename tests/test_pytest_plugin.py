@@ -157,4 +157,4 @@ def test_fixtures_are_listed_with_their_meaning(run: pytest.Pytester) -> None:
 def test_plugin_costs_nothing_where_it_is_not_used() -> None:
     program = "import sys, fusee.pytest_plugin; print(sorted(m for m in sys.modules if m.startswith('fusee')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['fusee', 'fusee.pytest_plugin']"
+    assert done.stdout.strip() == "['fusee', 'fusee.compiled', 'fusee.pytest_plugin']"

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fusee.message.model import MessageQueue
@@ -53,6 +53,7 @@ def test_available_now_ends_where_it_was_frozen() -> None:
 counts_of = st.dictionaries(st.sampled_from([ONE, TWO, THREE]), st.integers(1, 10_000), min_size=1)
 
 
+@example({ONE: 1, TWO: 1, THREE: 4}, 3)
 @given(counts_of, st.integers(1, 20_000))
 def test_shares_are_exact_and_nobody_gets_more_than_there_is(counts: dict[MessageQueue, int], most: int) -> None:
     shares = share(counts, most)

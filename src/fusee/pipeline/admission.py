@@ -91,15 +91,17 @@ def backlog(to: Positions, bounds: Mapping[MessageQueue, Bounds], until: Positio
 def share(counts: Mapping[MessageQueue, int], most: int) -> dict[MessageQueue, int]:
     """Divide `most` places among queues by what each has waiting: all of it when it fits, else exactly `most`.
 
-    What rounding leaves over goes one by one to queues that would get nothing, the longest first, so that none waits
-    for ever beside a much longer one.
+    Every queue gets one place before any gets a second, so that none waits for ever beside a much longer one; where
+    there are not even so many places, and for what rounding leaves over, the longest come first.
     """
     total = sum(counts.values())
     if total <= most:
         return dict(counts)
-    shares = {queue: count * most // total for queue, count in counts.items()}
+    least = 1 if most >= len(counts) else 0
+    spread, waiting = most - least * len(counts), total - least * len(counts)
+    shares = {queue: least + (count - least) * spread // waiting for queue, count in counts.items()}
     left = most - sum(shares.values())
-    for queue in sorted(counts, key=lambda each: (shares[each] > 0, -counts[each], each))[:left]:
+    for queue in sorted(counts, key=lambda each: (shares[each] >= counts[each], -counts[each], each))[:left]:
         shares[queue] += 1
     return shares
 
