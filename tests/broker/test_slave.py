@@ -193,6 +193,23 @@ def test_topic_that_came_with_the_last_messages_only_can_be_read() -> None:
     play(scene)
 
 
+def test_topic_of_a_master_that_came_and_went_between_two_looks_can_be_read() -> None:
+    async def scene(world: GroupWorld) -> None:
+        await world.start()
+        assert await world.send(b"last", topic="young", queue_id=2) == 0
+        await world.start(SLAVE)
+        part = world.slave.slave
+        assert part is not None
+        part.metadata.stop()
+        await world.until(lambda: world.slave.store.written_offset == world.master.store.written_offset > 0, 0.15)
+        assert not part._had_master
+        world.kill(MASTER)
+        await world.advance(0.5)
+        assert bodies_in(await world.pull(SLAVE, topic="young", queue_id=2)) == [b"last"]
+
+    play(scene)
+
+
 # Instead of the master
 
 

@@ -75,6 +75,8 @@ class Slave:
         self.replica.set_master(config.ha_master_address or None)
         self.escape = Escape(writer=writer, config=config, client=client, clock=clock)
         self._had_master = False
+        self._has_strangers = False
+        """Whether messages of topics have come whose configuration has not."""
         self._looks = Periodic(timers, _LOOK_INTERVAL, self._look)
 
     def complete(
@@ -149,6 +151,7 @@ class Slave:
         """Records of the master's log have become visible."""
         topics = batch.topics if isinstance(batch, DispatchBatch) else {record.topic for record in batch}
         if any(self._topics.get(topic) is None for topic in topics):
+            self._has_strangers = True
             self.metadata.soon()
 
     def _truncated(self) -> None:
@@ -175,6 +178,10 @@ class Slave:
     def _look(self) -> None:
         """See whether the master has come or gone, and act on it."""
         has_master = self.replica.is_connected
+        if self._has_strangers and not has_master:
+            # The last of its topics came with messages only. It may have come and gone between two looks.
+            self._has_strangers = False
+            self._adopt_topics()
         if has_master == self._had_master:
             return
         self._had_master = has_master
@@ -183,9 +190,6 @@ class Slave:
             self.metadata.soon()
             # Whoever waits here for what the master has may ask it now.
             self._holds.wake_all()
-        else:
-            # The last of its topics may have come with messages only.
-            self._adopt_topics()
 
 
 def _replica_settings(config: BrokerConfig) -> ReplicaSettings:
