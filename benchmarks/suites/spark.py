@@ -64,7 +64,7 @@ class Pace:
     space_gb: float
 
 
-FULL_PACE: Final = Pace(3, 2_000_000, 500_000, 8.0, 24.0, 10_000, 25.0)
+FULL_PACE: Final = Pace(2, 1_000_000, 500_000, 6.0, 16.0, 10_000, 20.0)
 QUICK_PACE: Final = Pace(1, 200_000, 100_000, 5.0, 6.0, 10_000, 6.0)
 
 
@@ -458,7 +458,7 @@ def _live(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
     rows: list[Row] = []
     for sink in ("noop", "foreachBatch"):
         turns = {name: partial(side.live, sink) for name, side in sides.items()}
-        measured = interleaved(turns, 1 if pace.rounds == 1 else 2)
+        measured = interleaved(turns, 1)
         for name, runs in measured.items():
             say(f"{sink} at {rate}: {name} {runs}")
         kinds: list[tuple[str, Callable[[Ages], float], str]] = [
