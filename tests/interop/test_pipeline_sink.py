@@ -150,6 +150,5 @@ def test_spark_reads_what_java_sent_and_sends_it_on(stage: Stage, spark: SparkSe
     query.awaitTermination()
     found = stage.await_stored(onward, {draft.keys for draft in messages})
     assert Counter(message["keys"] for message in found) == Counter(draft.keys for draft in messages)
-    # The group is as far as the stream: its lag shows in RocketMQ's own tool.
-    said = stage.mqadmin("consumerProgress", "-g", "spark-interop").out
-    assert "Diff Total: 0" in said, said
+    # The broker knows how far the stream is, so its lag shows wherever groups are shown.
+    stage.await_committed("spark-interop", topic)
