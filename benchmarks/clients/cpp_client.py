@@ -1,8 +1,8 @@
 """The C++ client by its Python binding as a benchmark program, run in an environment without this package.
 
 With several threads a send now and then ends with 'No route info of this topic' before it leaves the client, whichever
-broker and name server it is used with, Apache RocketMQ's own too: the client loses its route for a moment while it
-refreshes it. Such a send is made again, as its users have to; any other failure counts.
+broker and name server it is used with, Apache RocketMQ's own too; perhaps while it refreshes its route. Such
+a send is made again, as its users have to; any other failure counts.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ JAVA: Final = "java"
 CPP: Final = "c++"
 CPP_REQUIREMENT: Final = "rocketmq==0.4.4"
 CPP_NOTE: Final = (
-    "with several threads a few sends of c++ fail inside the client, with any broker, for it loses its route while it "
-    "refreshes it; they are made again"
+    "with several threads a few sends of c++ fail inside the client, with any broker (no route info of this topic); "
+    "they are made again"
 )
 BACKLOG_TOPIC: Final = "BenchmarkBacklog"
 BACKLOG_QUEUES: Final = 8
