@@ -30,6 +30,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 34, 40
 _BAR_HEIGHT: Final = 22
 _LABEL_CHARS: Final = 28
 _COLOURS: Final = 6
+# Beyond these, differences and quotients of doubles leave the numbers that can be drawn.
+_VALUE_MAX: Final = 1e300
+_SPAN_MIN: Final = 1e-290
 
 
 def lines(
@@ -96,7 +99,7 @@ def bars(title: str, values: Sequence[tuple[str, float]], *, unit: str = "") -> 
     parts = []
     for number, (label, value) in enumerate(shown):
         y = _TOP + number * _BAR_HEIGHT
-        length = room * max(value, 0.0) / most if most > 0 and math.isfinite(value) else 0.0
+        length = max(value, 0.0) / most * room if most > 0 and math.isfinite(value) else 0.0
         name = escape(label)
         parts.append(
             f'<text class="name" x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(_short(label, _LABEL_CHARS))}'
@@ -172,11 +175,11 @@ class _Scale:
     """Numbers to places on the page, with round marks."""
 
     def __init__(self, values: Sequence[float], start: float, end: float, *, from_zero: bool = False) -> None:
-        low, high = min(values), max(values)
+        low, high = _drawable(min(values)), _drawable(max(values))
         if from_zero:
             low, high = min(low, 0.0), max(high, 0.0)
-        if high <= low:
-            high = low + (abs(low) or 1.0)
+        if high - low < _SPAN_MIN:
+            high = low + max(abs(low), 1.0)
         step = _round_step((high - low) / 5)
         if from_zero:
             low, high = math.floor(low / step) * step, math.ceil(high / step) * step
@@ -187,7 +190,11 @@ class _Scale:
         self.marks = [number * step for number in range(first, last + 1)]
 
     def at(self, value: float) -> float:
-        return self._start + (value - self._low) / self._span * (self._end - self._start)
+        return self._start + (_drawable(value) - self._low) / self._span * (self._end - self._start)
+
+
+def _drawable(value: float) -> float:
+    return max(-_VALUE_MAX, min(value, _VALUE_MAX))
 
 
 def _round_step(rough: float) -> float:
