@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer.main import get_command
 
-from fusee.cli.main import app
-from fusee.cli.tree import BRANCHES
+from fusee.cli.tree import BRANCHES, app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

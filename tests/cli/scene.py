@@ -9,8 +9,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 import fusee
-from fusee.cli.main import app
 from fusee.cli.render import error_text
+from fusee.cli.tree import app
 from fusee.errors import FuseeError
 from fusee.sync import Connection, EmbeddedServer
 

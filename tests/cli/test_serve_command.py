@@ -43,9 +43,9 @@ class Serving:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[Serving]:
+def serving(folder: Path, *arguments: str, environment: dict[str, str] | None = None) -> Iterator[Serving]:
     ports = ("--namesrv-port", "0", "--broker-port", "0", "--console-port", "0")
-    process = command("serve", *ports, "--data", str(folder), *arguments, **SMALL)
+    process = command("serve", *ports, "--data", str(folder), *arguments, **SMALL, **(environment or {}))
     try:
         yield Serving(process)
     finally:
@@ -112,6 +112,33 @@ def test_console_metrics_and_readiness_are_beside_it(tmp_path: Path) -> None:
             assert client.post("/api/changes/send", json=values, headers={"X-CSRF-Token": token}).status_code == 200
         running.stop()
     assert b'"action":"send"' in (tmp_path / "console" / "audit.jsonl").read_bytes()
+
+
+# What only people at a terminal or a browser need, what only Spark needs, and stacks that servers do not use.
+UNNEEDED = {
+    *("typer", "click", "rich", "pydantic", "markdown_it", "pygments"),
+    *("jinja2", "starlette", "uvicorn", "anyio", "h11", "prometheus_client", "lark", "opentelemetry"),
+    *("pyarrow", "pandas", "pyspark", "py4j", "grpc", "yaml", "cryptography"),
+    *("http.server", "http.client", "urllib.request", "email", "multiprocessing", "sqlite3", "xml", "unittest"),
+    *("fusee.admin", "fusee.client", "fusee.connection", "fusee.console.app", "fusee.metrics", "fusee.pipeline"),
+    *("fusee.cluster", "fusee.sync", "fusee.in_process", "fusee.cli.tree", "fusee.store.offline"),
+}
+
+
+def test_what_is_not_needed_is_not_loaded_until_somebody_comes_to_the_console(tmp_path: Path) -> None:
+    def loaded(logged: str) -> set[str]:
+        return UNNEEDED & set(re.findall(r"^import time: .*\| +(\S+)$", logged, re.MULTILINE))
+
+    with serving(tmp_path, environment={"PYTHONPROFILEIMPORTTIME": "1"}) as running:
+        assert bodies_after_send(running.name_server) == [b"one"]
+        logged = running.stop()
+        assert "| fusee.broker.server\n" in re.sub(r"\| +", "| ", logged)
+        assert loaded(logged) == set()
+    with serving(tmp_path, environment={"PYTHONPROFILEIMPORTTIME": "1"}) as running:
+        found = re.search(r"console on (http://127\.0\.0\.1:\d+)/", running.said)
+        assert found is not None
+        assert "Overview" in httpx.get(found[1], timeout=60).text
+        assert {"starlette", "fusee.console.app", "prometheus_client"} <= loaded(running.stop())
 
 
 def test_a_console_that_cannot_be_does_not_keep_the_broker_from_its_work(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import pytest
 import typer
 from typer.main import get_command, get_group
 
-from fusee.cli.main import app
-from fusee.cli.tree import BRANCHES
+from fusee.cli.tree import BRANCHES, app
 from tests.cli.scene import Terminal
 
 TERMINAL = Terminal("127.0.0.1:1", 80)
@@ -70,8 +69,8 @@ def test_what_destroys_asks_or_takes_yes_and_can_be_tried(name: str) -> None:
 
 def test_help_loads_no_server_no_client_no_loop_and_no_parser_of_markdown() -> None:
     program = (
-        "import sys\nsys.argv = ['fusee', '--help']\nfrom fusee.cli.main import app\n"
-        "try:\n    app()\nexcept SystemExit:\n    pass\n"
+        "import sys\nsys.argv = ['fusee', '--help']\nfrom fusee.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "heavy = {'asyncio', 'uvloop', 'numpy', 'fusee.store', 'fusee.broker', 'fusee.client', 'markdown_it'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,14 +11,9 @@ from rich.console import Console
 
 from fusee.cli.connect import DEFAULT_NAME_SERVER, NameServers
 from fusee.cli.serve import LogLevel, LogStyle
-from fusee.errors import FuseeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from fusee.console.config import ConsoleConfig
-    from fusee.metrics import Looking, Source
-    from fusee.service import Startable
 
 ConsolePort = Annotated[
     int,
@@ -84,12 +78,12 @@ def console(
 
 
 class Face:
-    """A console beside other servers of this process, in its own thread; to be started on the loop that they run on."""
+    """A console alone, in its own thread; to be started on a loop."""
 
-    def __init__(self, config: ConsoleConfig, looking: Looking | None = None) -> None:
+    def __init__(self, config: ConsoleConfig) -> None:
         from fusee.console.server import ConsoleServer
 
-        self._server = ConsoleServer(config, looking=looking)
+        self._server = ConsoleServer(config)
         self.url = ""
 
     async def start(self) -> None:
@@ -113,48 +107,3 @@ class Face:
     async def stop(self) -> None:
         """End it."""
         await asyncio.to_thread(self._server.stop)
-
-
-class Beside:
-    """A program, and a console that begins when the program has started and ends before it."""
-
-    def __init__(self, program: Startable, config: ConsoleConfig | None) -> None:
-        """Without a config there is no console."""
-        self._program = program
-        self._config = config
-        self._ending: list[Callable[[], object]] = []
-
-    async def start(self) -> object:
-        return await self._program.start()
-
-    async def stop(self) -> None:
-        for end in self._ending:
-            await asyncio.to_thread(end)
-        await self._program.stop()
-
-    def begin(self, name_servers: str, sources: Sequence[Source] = ()) -> None:
-        """Listen, and say where. Nothing that fails here keeps the program from its work."""
-        if self._config is None:
-            return
-        from dataclasses import replace
-
-        from fusee.metrics import Exposition, Looking
-
-        out = Console(highlight=False, soft_wrap=True)
-        config = replace(self._config, name_servers=name_servers)
-        looking = Looking(asyncio.get_running_loop(), sources)
-        try:
-            if any(find_spec(name) is None for name in ("jinja2", "starlette", "uvicorn")):
-                exposition = Exposition(looking)
-                address = exposition.start(config.host, config.port)
-                self._ending.append(exposition.stop)
-                out.print(f"metrics on http://{address}/metrics; the console needs pip install 'fusee\\[console]'")
-                return
-            from fusee.console.server import ConsoleServer
-
-            server = ConsoleServer(config, looking=looking if sources else None)
-            url = server.start()
-            self._ending.append(server.stop)
-            out.print(f"console on [bold]{url}[/]{f', metrics on {url}metrics' if sources else ''}")
-        except FuseeError as error:
-            out.print(f"[yellow]no console: {error}[/]")

@@ -6,10 +6,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console as RichConsole
-
 from fusee import __version__
-from fusee.cli.console import Beside
+from fusee.cli.beside import Beside
+from fusee.cli.plain_text import bold, say
 from fusee.cluster.errors import ClusterError
 from fusee.cluster.local import LocalCluster
 from fusee.cluster.processes import ProcessState
@@ -93,11 +92,10 @@ def serve_several(
     program = SeveralBrokers(cluster)
 
     def started() -> None:
-        out = RichConsole(highlight=False, soft_wrap=True)
-        out.print(f"fusee {__version__}: {brokers} brokers, data in {folder.cluster}", markup=False)
+        say(f"fusee {__version__}: {brokers} brokers, data in {folder.cluster}")
         for node in cluster.nodes.values():
             kind = "broker" if node.is_broker else "name server"
-            out.print(f"{kind} [bold]{node.name}[/] listening on [bold]{node.address}[/], which clients are told")
+            say(f"{kind} {bold(node.name)} listening on {bold(node.address)}, which clients are told")
         beside.begin(cluster.name_servers)
         on_started(cluster.name_servers)
 

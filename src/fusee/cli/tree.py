@@ -6,12 +6,16 @@ commands there are, and a broker does not load what only people at a terminal ne
 
 from __future__ import annotations
 
+import platform
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
+
+from fusee import __version__
+from fusee.compiled import form
 
 SERVERS: Final = "Servers"
 CLUSTER: Final = "A cluster and what is in it"
@@ -107,3 +111,30 @@ def _loaded(name: str) -> Any:
     alone = typer.Typer(add_completion=False, rich_markup_mode="markdown")
     alone.command(name)(found)
     return get_command(alone)
+
+
+app = typer.Typer(
+    name="fusee",
+    cls=Tree,
+    help="A distributed message queue, compatible with Apache RocketMQ on the wire and on disk.\n\n"
+    "Commands that look at a cluster find it by `--namesrv`, by NAMESRV_ADDR, or at 127.0.0.1:9876.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="markdown",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fusee {__version__} ({form()}), Python {platform.python_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """The options of the command itself."""

@@ -25,12 +25,14 @@ _log = logging.getLogger(__name__)
 
 
 class ConsoleServer:
-    """Listens at once, and is loaded and served in its thread."""
+    """Listens at once, and is loaded and served in its thread: `start`, or `listen` and later `begin`."""
 
-    def __init__(self, config: ConsoleConfig, *, looking: Looking | None = None, **options: Any) -> None:
+    def __init__(self, config: ConsoleConfig, *, looking: Callable[[], Looking] | None = None, **options: Any) -> None:
+        """`looking` is asked for in the console's thread, when it is loaded."""
         self._config = config
         self._looking = looking
         self._options = options
+        self._url = ""
         self._socket: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._server: uvicorn.Server | None = None
@@ -41,11 +43,13 @@ class ConsoleServer:
     def start(
         self, on_ready: Callable[[str], object] | None = None, on_failure: Callable[[Exception], object] | None = None
     ) -> str:
-        """Listen, and begin to serve; its URL. Raises ConnectError when the port is taken.
+        """Listen, and begin to serve; its URL. Raises ConnectError when the port is taken."""
+        url = self.listen()
+        self.begin(on_ready, on_failure)
+        return url
 
-        `on_ready` is called with the URL when pages are served, `on_failure` when the console cannot be loaded; both
-        in the thread.
-        """
+    def listen(self) -> str:
+        """Listen without answering yet; its URL. Raises ConnectError when the port is taken."""
         config = self._config
         family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
         try:
@@ -56,12 +60,26 @@ class ConsoleServer:
                 "port"
             ) from error
         shown = "127.0.0.1" if config.host in ("0.0.0.0", "::") else config.host
-        url = f"http://{f'[{shown}]' if ':' in shown else shown}:{self._socket.getsockname()[1]}/"
+        self._url = f"http://{f'[{shown}]' if ':' in shown else shown}:{self._socket.getsockname()[1]}/"
+        return self._url
+
+    def fileno(self) -> int:
+        """Readable when somebody is at the door."""
+        assert self._socket is not None
+        return self._socket.fileno()
+
+    def begin(
+        self, on_ready: Callable[[str], object] | None = None, on_failure: Callable[[Exception], object] | None = None
+    ) -> None:
+        """Load the console and serve, in a thread.
+
+        `on_ready` is called with the URL when pages are served, `on_failure` when the console cannot be loaded; both
+        in the thread.
+        """
         self._thread = threading.Thread(
-            target=self._run, args=(url, on_ready, on_failure), name="fusee-console", daemon=True
+            target=self._run, args=(on_ready, on_failure), name="fusee-console", daemon=True
         )
         self._thread.start()
-        return url
 
     def stop(self) -> None:
         """End it; waits a few seconds for pages under way."""
@@ -73,19 +91,17 @@ class ConsoleServer:
         if self._socket is not None:
             self._socket.close()
 
-    def _run(
-        self, url: str, on_ready: Callable[[str], object] | None, on_failure: Callable[[Exception], object] | None
-    ) -> None:
+    def _run(self, on_ready: Callable[[str], object] | None, on_failure: Callable[[Exception], object] | None) -> None:
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(self._serve(url, on_ready))
+                runner.run(self._serve(on_ready))
         except (ConfigError, ImportError) as error:
             if on_failure is not None:
                 on_failure(error)
             else:
                 _log.error("the console does not run: %s", error)
 
-    async def _serve(self, url: str, on_ready: Callable[[str], object] | None) -> None:
+    async def _serve(self, on_ready: Callable[[str], object] | None) -> None:
         try:
             import uvicorn
 
@@ -95,7 +111,9 @@ class ConsoleServer:
                 f"the console needs more packages ({error.name}): pip install 'fusee[console]'"
             ) from error
         logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and ends is told by whoever runs it
-        self.console = console = Console(self._config, looking=self._looking, **self._options)
+        self.console = console = Console(
+            self._config, looking=None if self._looking is None else self._looking(), **self._options
+        )
         self._server = server = uvicorn.Server(
             uvicorn.Config(
                 console.app,
@@ -113,5 +131,5 @@ class ConsoleServer:
             return
         assert self._socket is not None
         if on_ready is not None:
-            on_ready(url)
+            on_ready(self._url)
         await server.serve(sockets=[self._socket])
