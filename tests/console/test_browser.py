@@ -18,6 +18,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.wait import WebDriverWait
 
+from fusee.admin.stream_groups import StreamMark
+from fusee.clock import SystemClock
 from tests.console.world import Browser, World, browsing, checkpoint, furnished
 
 CHROMIUM = os.environ.get("FUSEE_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -61,6 +63,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Bro
         checkpoint(folder / "orders-to-parquet", "embedded")
         with browsing(world.name_server, pipelines=folder) as browser:
             browser.change("send", topic="payments", body="by the console")
+            world.mq.admin.mark_stream_group("billing", StreamMark(engine="spark", since_ms=SystemClock().time_ms()))
             yield world, browser
 
 
@@ -118,6 +121,10 @@ def test_page_is_shown_whole_at_this_width(driver: Any, place: tuple[World, Brow
         wait(driver, expected_conditions.presence_of_element_located((By.CSS_SELECTOR, "[data-filled=yes]")))
         count = driver.find_element(By.CSS_SELECTOR, "[data-topic=orders] [data-count]").text
         assert count == "12"
+    if name == "pipelines":
+        row = driver.find_element(By.XPATH, "//td[a='billing']/..").text
+        assert "orders" in row
+        assert row.endswith("spark")
     if name in ("overview", "group"):
         wait(driver, expected_conditions.presence_of_element_located((By.CSS_SELECTOR, ".chart svg")))
     width, inner = driver.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fusee.admin.stream_groups import NAMESPACE, StreamMark
 from tests.console.world import World, browsing, checkpoint
 
 
@@ -28,6 +29,29 @@ def test_a_stream_tells_its_batches_and_how_far_it_is_behind(world: World, tmp_p
         assert streams["kafka"]["lag"]["value"] is None
         assert "not of Fusee" in streams["kafka"]["lag"]["cause"]
         assert set(streams) == {"jobs/archive", "kafka"}
+
+
+def test_groups_of_streams_are_shown_by_their_marks_whatever_their_names(world: World) -> None:
+    admin = world.mq.admin
+    admin.mark_stream_group("billing", StreamMark(engine="spark", since_ms=1_767_225_600_000))
+    admin.mark_stream_group("deleted-since", StreamMark(engine="spark", since_ms=1))
+    admin.put_kv(NAMESPACE, "not-a-mark", "5")
+    with browsing(world.name_server) as browser:
+        while browser.console.context.history.figures is None:
+            browser.get("/ready")
+        (line,) = browser.api("/pipelines")["groups"]["value"]
+        group = browser.api("/groups/billing")
+        assert (line["group"], line["engine"], line["since_ms"]) == ("billing", "spark", 1_767_225_600_000)
+        assert "orders" in line["topics"]
+        assert line["lag"]["value"] == group["lag"]
+        assert 'href="/groups/billing"' in browser.get("/pipelines")
+
+
+def test_groups_are_unknown_while_no_name_server_answers() -> None:
+    with browsing("127.0.0.1:1") as browser:
+        page = browser.api("/pipelines")
+        assert page["groups"]["value"] is None
+        assert "127.0.0.1:1" in page["groups"]["cause"]
 
 
 def test_a_folder_that_is_not_there_is_unknown(world: World, tmp_path: Path) -> None:

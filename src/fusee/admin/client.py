@@ -14,6 +14,7 @@ from fusee.admin.diagnosis import DiagnosisCalls
 from fusee.admin.follow import FollowCalls
 from fusee.admin.life import LifeCalls
 from fusee.admin.offsets import queues_in
+from fusee.admin.stream_groups import StreamGroupCalls
 from fusee.admin.transactions import TransactionCalls
 
 if TYPE_CHECKING:
@@ -22,7 +23,16 @@ if TYPE_CHECKING:
     from fusee.message.model import MessageQueue
 
 
-class Admin(DeadLetterCalls, TransactionCalls, LifeCalls, FollowCalls, DiagnosisCalls, AccessCalls, ControllerCalls):
+class Admin(
+    DeadLetterCalls,
+    TransactionCalls,
+    LifeCalls,
+    FollowCalls,
+    DiagnosisCalls,
+    AccessCalls,
+    ControllerCalls,
+    StreamGroupCalls,
+):
     """Operates a cluster through its name servers (Java: DefaultMQAdminExt, mqadmin).
 
     Calls that change something on several brokers try all of them and raise `AdminError` with each one's cause when

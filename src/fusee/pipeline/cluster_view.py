@@ -13,6 +13,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fusee.admin import Admin
+from fusee.admin.stream_groups import StreamMark
 from fusee.connection import Connection as AsyncConnection
 from fusee.connection import connect
 from fusee.errors import (
@@ -92,6 +93,11 @@ class ClusterView:
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Tell the brokers how far a group is; a group that does not exist is made."""
         self._portal.call(self._commit, self._session, group, offsets)
+
+    def mark(self, group: str, since_ms: int) -> None:
+        """Let those who watch know that a stream commits to this group."""
+        mark = StreamMark(engine="spark", since_ms=since_ms)
+        self._portal.call(lambda session: Admin(session).mark_stream_group(group, mark), self._session)
 
     @property
     def _session(self) -> Session:

@@ -64,6 +64,7 @@ class StreamDriver:
         self._bounds: dict[MessageQueue, Bounds] = {}
         self._until: Positions | None = None
         self._published: dict[MessageQueue, int] = {}
+        self._is_marked = False
         self._idle_at: float | None = None
 
     def initial(self) -> StreamOffset:
@@ -157,6 +158,18 @@ class StreamDriver:
             _log.warning("group %s does not hear how far the stream is: %s", self._options.group, error)
         else:
             self._published.update(news)
+            self._mark(self._options.group, self._view)
+
+    def _mark(self, group: str, view: ClusterView) -> None:
+        if self._is_marked:
+            return
+        self._is_marked = True
+        try:
+            view.mark(group, self._clock.time_ms())
+        except FuseeError as error:
+            _log.warning(
+                "group %s is not marked as one of a stream, and the console does not show it: %s", group, error
+            )
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -3,6 +3,9 @@
 Spark writes `offsets/N` before it runs batch N, and `commits/N` when the batch is done. So the newest of the two tell
 which batch is at work, and since when; the offset in it tells where the stream is in every queue, as Fusee's source
 writes it: {"version": 1, "from": ..., "to": {topic: {broker: {queue: offset}}}}.
+
+A stream with the option `group` also commits to a consumer group, which it marks (`fusee.admin.stream_groups`), so its
+lag is known without its checkpoint.
 """
 
 from __future__ import annotations
@@ -44,20 +47,30 @@ class StreamLine(msgspec.Struct, frozen=True, kw_only=True):
     """Messages after the newest planned batch."""
 
 
+class StreamGroupLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer group that a stream commits to."""
+
+    group: str
+    engine: str
+    since_ms: int
+    """When the stream last began."""
+    topics: tuple[str, ...]
+    lag: Known[int]
+
+
 class PipelinesPage(msgspec.Struct, frozen=True, kw_only=True):
     """Streams found, and where they were looked for."""
 
     folder: str
     streams: Known[tuple[StreamLine, ...]]
-    groups: tuple[str, ...]
-    """Groups that streams commit to, as their names tell."""
+    groups: Known[tuple[StreamGroupLine, ...]]
+    """Groups that streams commit to."""
 
 
 async def pipelines(context: Context, asked: Asked) -> PipelinesPage:
     """Spark streams: the batch at work, the last one done, and messages still to come."""
     folder = context.pipelines
-    figures = context.history.figures or {}
-    groups = tuple(name for name in sorted(figures) if "spark" in name.lower())
+    groups = await _groups(context)
     if folder is None:
         return PipelinesPage(folder="", streams=known(()), groups=groups)
     try:
@@ -74,6 +87,32 @@ async def pipelines(context: Context, asked: Asked) -> PipelinesPage:
         if line is not None:
             lines.append(line)
     return PipelinesPage(folder=str(folder), streams=known(tuple(lines)), groups=groups)
+
+
+async def _groups(context: Context) -> Known[tuple[StreamGroupLine, ...]]:
+    """The marked groups that there still are; all of them while it is not known which there are."""
+    marks = await context.link.ask("stream groups", lambda admin: admin.stream_groups(), fresh_seconds=3)
+    if marks.value is None:
+        return Known(cause=marks.cause)
+    figures = context.history.figures
+    lines = []
+    for group, mark in list(marks.value.items())[:_STREAMS_MAX]:
+        figure = None if figures is None else figures.get(group)
+        if figures is not None and figure is None:
+            continue
+        lag: Known[int] = Known(cause=context.history.cause)
+        if figure is not None:
+            lag = known(figure.lag) if figure.is_whole else Known(cause="a broker did not tell its part")
+        lines.append(
+            StreamGroupLine(
+                group=group,
+                engine=mark.engine,
+                since_ms=mark.since_ms,
+                topics=() if figure is None else figure.topics,
+                lag=lag,
+            )
+        )
+    return known(tuple(lines))
 
 
 def _checkpoints(folder: Path) -> list[Path]:
