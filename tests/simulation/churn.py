@@ -26,7 +26,7 @@ from fusee.client.results import SendResult
 from fusee.client.session import Session
 from fusee.errors import ConnectError, FuseeError
 from fusee.message.model import MessageQueue
-from tests.client.world import ClusterWorld
+from tests.simulation.watched_world import WatchedWorld
 from tests.simulation.witness import PromiseBrokenError, Witness
 
 TOPIC: Final = "orders"
@@ -117,7 +117,7 @@ class Member:
             await asyncio.get_running_loop().create_future()
 
 
-class Churn(ClusterWorld):
+class Churn(WatchedWorld):
     """The world, and what is done to it."""
 
     def __init__(self, plan: Plan) -> None:
@@ -133,9 +133,7 @@ class Churn(ClusterWorld):
         self.plan = plan
         self.random = random.Random(plan.seed)
         self.witness = Witness(self.clock.monotonic, ordered=plan.ordered, race_s=2 * LATENCY_S)
-        self.broken: PromiseBrokenError | None = None
         self.members: list[Member] = []
-        self.done: Counter[str] = Counter()
         self.is_calm = False
         self._numbers = 0
         self._sends: set[asyncio.Future[SendResult]] = set()
@@ -146,36 +144,6 @@ class Churn(ClusterWorld):
         """Wires that are interrupted, and until when."""
         self._deaf: set[str] = set()
         """Members that cannot see that the broker which starts now has ended before."""
-
-    def tell(self, note: Callable[..., None], *arguments: Any, **more: Any) -> None:
-        """Tell the witness; the first objection ends the run, wherever it was raised."""
-        try:
-            note(*arguments, **more)
-        except PromiseBrokenError as broken:
-            self.broken = self.broken or broken
-
-    # Time: nothing is at work when the loop has nothing ready, so there is no need to guess
-
-    async def settle(self) -> None:
-        ready: Any = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
-        while True:
-            due = self.clock.next_due
-            if due is not None and due <= self.clock.monotonic():
-                self.clock.advance(0.0)
-            elif not ready:
-                return
-            await asyncio.sleep(0)
-
-    async def advance(self, seconds: float) -> None:
-        target = self.clock.monotonic() + seconds
-        await self.settle()
-        while (due := self.clock.next_due) is not None and due <= target and self.broken is None:
-            self.clock.advance(max(due - self.clock.monotonic(), 0.0))
-            await self.settle()
-        self.clock.advance(max(target - self.clock.monotonic(), 0.0))
-        await self.settle()
-        if self.broken is not None:
-            raise self.broken
 
     # Brokers that are watched
 

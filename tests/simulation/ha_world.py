@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -39,7 +38,7 @@ from tests.broker.log_world import small_store
 from tests.broker.world import HeldWorker
 from tests.client.world import CLUSTER, ROOT, ClusterWorld, Life
 from tests.simulation.ha_witness import Change, HaWitness, Place, Promises, Stored
-from tests.simulation.witness import PromiseBrokenError
+from tests.simulation.watched_world import WatchedWorld
 
 TOPIC: Final = "orders"
 GROUP: Final = "workers"
@@ -173,7 +172,7 @@ class HaBroker(Broker):
         super()._slaves_progressed()
 
 
-class HaWorld(ClusterWorld):
+class HaWorld(WatchedWorld):
     """The world, and what is done to it."""
 
     node_type: type[HaBroker] = HaBroker
@@ -196,44 +195,12 @@ class HaWorld(ClusterWorld):
         self.broker_hosts = {node.name: node.host for node in self.nodes.values()}
         self.disks = {name: SimulatedDisk(self.clock) for name in self.nodes}
         self.witness = HaWitness(self.clock.monotonic, {group.name: group.promises for group in self.groups})
-        self.broken: PromiseBrokenError | None = None
-        self.done: Counter[str] = Counter()
         self.truncations = 0
         self._numbers = 0
         self._names_down: dict[str, float] = {}
         self._held: dict[tuple[str, str], float] = {}
         self._slow: dict[tuple[str, str], float] = {}
         self._stuck: dict[str, float] = {}
-
-    def tell(self, note: Callable[..., None], *arguments: Any, **more: Any) -> None:
-        """Tell the witness; the first objection ends the run, wherever it was raised."""
-        try:
-            note(*arguments, **more)
-        except PromiseBrokenError as broken:
-            self.broken = self.broken or broken
-
-    # Time: nothing is at work when the loop has nothing ready, so there is no need to guess
-
-    async def settle(self) -> None:
-        ready: Any = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
-        while True:
-            due = self.clock.next_due
-            if due is not None and due <= self.clock.monotonic():
-                self.clock.advance(0.0)
-            elif not ready:
-                return
-            await asyncio.sleep(0)
-
-    async def advance(self, seconds: float) -> None:
-        target = self.clock.monotonic() + seconds
-        await self.settle()
-        while (due := self.clock.next_due) is not None and due <= target and self.broken is None:
-            self.clock.advance(max(due - self.clock.monotonic(), 0.0))
-            await self.settle()
-        self.clock.advance(max(target - self.clock.monotonic(), 0.0))
-        await self.settle()
-        if self.broken is not None:
-            raise self.broken
 
     # Processes
 

@@ -12,8 +12,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,10 +19,11 @@ import pytest
 import fusee.sync
 from fusee.cluster import LocalCluster
 from fusee.errors import FuseeError
+from tests.pipeline.kill.driver import ROOT, driver, wait_for_batches, workers_of
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(3000)]
 
-ROOT = Path(__file__).parents[3]
+PROGRAM = "tests.pipeline.kill.archive_until_killed"
 ROUNDS = 10 if os.environ.get("FUSEE_LONG") else 1
 
 
@@ -54,50 +53,9 @@ class Producer:
         self._thread.join()
 
 
-@contextmanager
-def driver(name_servers: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A driver in a session of its own, so that Java and workers can be killed with it."""
-    with (folder / "driver.log").open("a") as log:
-        started = subprocess.Popen(
-            [sys.executable, "-m", "tests.pipeline.kill.archive_until_killed", name_servers, str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            cwd=ROOT,
-            start_new_session=True,
-        )
-        try:
-            yield started
-        finally:
-            os.killpg(started.pid, signal.SIGKILL)
-            started.communicate()
-
-
-def wait_for_batches(running: subprocess.Popen[str], count: int, folder: Path) -> None:
-    assert running.stdout is not None
-    for _ in range(count):
-        if not running.stdout.readline():
-            pytest.fail((folder / "driver.log").read_text()[-5000:])
-
-
-def workers_of(session: int) -> list[int]:
-    """Python workers of this session: children of the daemon that Spark forks them from."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_text()
-            parent = (folder.parent / fields[1] / "cmdline").read_text()
-        except OSError:
-            continue
-        if int(fields[3]) == session and "pyspark.daemon" in command and "pyspark.daemon" in parent:
-            found.append(int(folder.name))
-    return found
-
-
 def read_the_rest(name_servers: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """A driver that reads what there is; again when Spark gave up its own planner, for which it has ten seconds."""
-    program = [sys.executable, "-m", "tests.pipeline.kill.archive_until_killed", name_servers, str(folder), "--rest"]
+    program = [sys.executable, "-m", PROGRAM, name_servers, str(folder), "--rest"]
     for _ in range(5):
         done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT)
         if "Python worker failed to connect back" not in done.stderr:
@@ -119,7 +77,7 @@ def test_every_message_is_archived_once_whoever_is_killed(tmp_path: Path) -> Non
             for _ in range(ROUNDS):
                 kinds = ["worker", "broker"]
                 chooser.shuffle(kinds)
-                with driver(cluster.name_servers, folder) as running:
+                with driver(PROGRAM, cluster.name_servers, folder) as running:
                     wait_for_batches(running, 2, folder)
                     for kind in kinds:
                         if kind == "broker":

@@ -8,11 +8,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,55 +16,14 @@ import pytest
 import fusee.sync
 from fusee.cluster import LocalCluster
 from tests.cluster.test_local import SMALL
+from tests.pipeline.kill.driver import driver, wait_for_batches, workers_of
 from tests.pipeline.kill.write_until_killed import ROWS, TOPICS, done_batches
 from tests.pipeline.written import messages_in
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(3000)]
 
-ROOT = Path(__file__).parents[3]
+PROGRAM = "tests.pipeline.kill.write_until_killed"
 ROUNDS = 8 if os.environ.get("FUSEE_LONG") else 1
-
-
-@contextmanager
-def driver(name_servers: str, folder: Path, batches: int) -> Iterator[subprocess.Popen[str]]:
-    """A driver in a session of its own, so that Java and workers can be killed with it."""
-    with (folder / "driver.log").open("a") as log:
-        started = subprocess.Popen(
-            [sys.executable, "-m", "tests.pipeline.kill.write_until_killed", name_servers, str(folder), str(batches)],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            cwd=ROOT,
-            start_new_session=True,
-        )
-        try:
-            yield started
-        finally:
-            if started.poll() is None:
-                os.killpg(started.pid, signal.SIGKILL)
-            started.communicate()
-
-
-def wait_for_batches(running: subprocess.Popen[str], count: int, folder: Path) -> None:
-    assert running.stdout is not None
-    for _ in range(count):
-        if not running.stdout.readline():
-            pytest.fail((folder / "driver.log").read_text()[-5000:])
-
-
-def workers_of(session: int) -> list[int]:
-    """Python workers of this session: children of the daemon that Spark forks them from."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            command = (folder / "cmdline").read_text()
-            parent = (folder.parent / fields[1] / "cmdline").read_text()
-        except OSError:
-            continue
-        if int(fields[3]) == session and "pyspark.daemon" in command and "pyspark.daemon" in parent:
-            found.append(int(folder.name))
-    return found
 
 
 def test_every_row_is_written_whoever_is_killed(tmp_path: Path) -> None:
@@ -83,7 +38,7 @@ def test_every_row_is_written_whoever_is_killed(tmp_path: Path) -> None:
         for _ in range(ROUNDS):
             kinds = ["worker", "broker"]
             chooser.shuffle(kinds)
-            with driver(cluster.name_servers, folder, 1_000_000) as running:
+            with driver(PROGRAM, cluster.name_servers, folder, "1000000") as running:
                 wait_for_batches(running, 2, folder)
                 for kind in kinds:
                     if kind == "broker":
@@ -95,7 +50,7 @@ def test_every_row_is_written_whoever_is_killed(tmp_path: Path) -> None:
                     wait_for_batches(running, chooser.randrange(1, 4), folder)
             # Leaving kills the driver, in the middle of whatever it does.
         batches = 2 + max(done_batches(str(folder), topic) for topic in TOPICS.values())
-        with driver(cluster.name_servers, folder, batches) as last:
+        with driver(PROGRAM, cluster.name_servers, folder, str(batches)) as last:
             assert last.wait(600) == 0, (folder / "driver.log").read_text()[-5000:]
         told = f"seed {seed}"
         wanted = set(range(ROWS * batches))
