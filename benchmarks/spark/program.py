@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -102,11 +103,13 @@ def live(spark: SparkSession, task: dict[str, Any]) -> dict[str, Any]:
             begin = time.time()
             first = query.lastProgress.batchId if query.lastProgress else 0
             durations: dict[int, tuple[float, int]] = {}
+            parts: dict[int, dict[str, int]] = {}
             while time.time() < begin + task["record_s"] and query.isActive:
                 time.sleep(1.0)
                 for one in query.recentProgress:
                     if one.numInputRows and one.batchId > first:
                         durations[one.batchId] = (one.batchDuration, one.numInputRows)
+                        parts[one.batchId] = dict(one.durationMs)
             end = time.time()
             failure = query.exception()
             if failure is not None:
@@ -116,10 +119,17 @@ def live(spark: SparkSession, task: dict[str, Any]) -> dict[str, Any]:
         return {
             "durations_ms": [duration for duration, _ in durations.values()],
             "rows_per_batch": [rows for _, rows in durations.values()],
+            "parts_ms": _medians(list(parts.values())),
             "ages": [one for one in ages if begin <= one[0] <= end],
         }
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _medians(batches: list[dict[str, int]]) -> dict[str, float]:
+    """Where a micro-batch spends its time, as Spark divides it."""
+    names = {name for batch in batches for name in batch}
+    return {name: median(batch.get(name, 0) for batch in batches) for name in sorted(names)}
 
 
 def _load(reader: Any, task: dict[str, Any]) -> Any:

@@ -44,6 +44,7 @@ KAFKA: Final = "kafka"
 PARQUET: Final = "parquet"
 READY: Final = "ready batches"
 TOPIC: Final = "SparkRead"
+SHORT_TOPIC: Final = "SparkShort"
 FILL_TOPIC: Final = "SparkWrite"
 LIVE_TOPIC: Final = "SparkLive"
 QUEUES: Final = 4
@@ -57,6 +58,9 @@ class Pace:
 
     rounds: int
     rows: int
+    """Rows that are read into nothing. A job has fixed costs, which should not decide."""
+    short_rows: int
+    """Rows that go to Parquet and come from it."""
     written_rows: int
     settle_s: float
     record_s: float
@@ -64,8 +68,8 @@ class Pace:
     space_gb: float
 
 
-FULL_PACE: Final = Pace(2, 1_000_000, 500_000, 6.0, 16.0, 10_000, 20.0)
-QUICK_PACE: Final = Pace(1, 200_000, 100_000, 5.0, 6.0, 10_000, 6.0)
+FULL_PACE: Final = Pace(3, 4_000_000, 1_000_000, 500_000, 6.0, 16.0, 10_000, 30.0)
+QUICK_PACE: Final = Pace(1, 200_000, 100_000, 100_000, 5.0, 6.0, 10_000, 6.0)
 
 
 class Spent(NamedTuple):
@@ -102,7 +106,8 @@ def run(plan: Plan) -> Findings:
         notes += [
             f"fusee on Spark {ours.session.version}"
             + (f", kafka on Spark {theirs.session.version}" if theirs is not None else ""),
-            f"{pace.rows:,} messages of 1 KiB in {QUEUES} queues; {pace.written_rows:,} are written",
+            f"messages of 1 KiB in {QUEUES} queues, {pace.rows:,} of them; {pace.short_rows:,} for Parquet",
+            f"{pace.written_rows:,} are written; one run of each contender before the {pace.rounds} that count",
             "CPU time per row, in brackets, is that of Spark, its Python workers and the broker together",
         ]
     return Findings(rows, notes, PLACEMENT)
@@ -196,14 +201,14 @@ class _Ours(_Side):
         with ExitStack() as stack:
             self.broker = stack.enter_context(RunningBroker(Contender(OURS), self.plan))
             self.broker_pid = self.broker.server.pid
-            self._fill()
+            self.rows = self._fill(TOPIC, self.pace.rows)
+            self.short_rows = self._fill(SHORT_TOPIC, self.pace.short_rows)
             self.session = stack.enter_context(Session(sys.executable, self.plan.logs / "spark-fusee.log"))
             self.stack = stack.pop_all()
         return self
 
-    @property
-    def source(self) -> dict[str, Any]:
-        return {"source": "fusee", "options": self._options(TOPIC)}
+    def source(self, topic: str) -> dict[str, Any]:
+        return {"source": "fusee", "options": self._options(topic)}
 
     @property
     def wide_source(self) -> dict[str, Any]:
@@ -211,9 +216,8 @@ class _Ours(_Side):
         options = {key: value for key, value in self._options(TOPIC).items() if key != "kafkaCompatible"}
         return {"source": "fusee", "options": options}
 
-    @property
-    def store_source(self) -> dict[str, Any]:
-        options = {"store": str(self.broker.store_folder), "subscribe": TOPIC, "kafkaCompatible": "true"}
+    def store_source(self, topic: str) -> dict[str, Any]:
+        options = {"store": str(self.broker.store_folder), "subscribe": topic, "kafkaCompatible": "true"}
         return {"source": "fusee", "options": options}
 
     @property
@@ -247,15 +251,16 @@ class _Ours(_Side):
             "kafkaCompatible": "true",
         }
 
-    def _fill(self) -> None:
-        frames = self.plan.frames / "spark-backlog"
-        write_frame_file(frames, batch_frames(TOPIC, queues=QUEUES))
+    def _fill(self, topic: str, rows: int) -> int:
+        """At least this many messages; how many."""
+        frames = self.plan.frames / f"backlog-{topic}"
+        write_frame_file(frames, batch_frames(topic, queues=QUEUES))
         generator = load_generator(self.plan.build, cores=cores().every)
         deadline = time.monotonic() + FILL_LIMIT_S
         stored = 0
-        while stored < self.pace.rows:
+        while stored < rows:
             if time.monotonic() > deadline:
-                raise BenchmarkError(f"the broker did not store {self.pace.rows} messages in time")
+                raise BenchmarkError(f"the broker did not store {rows} messages in time")
             generator.run(
                 port=self.broker.port,
                 frames=frames,
@@ -266,12 +271,9 @@ class _Ours(_Side):
                 server_pid=self.broker_pid,
                 expected_code=0,
             )
-            stored = self.stored()
-        self.rows = stored
+            stored = sum(queue_depths(self.broker.port, topic, queues=QUEUES))
         say(f"{stored:,} messages stored by fusee")
-
-    def stored(self) -> int:
-        return sum(queue_depths(self.broker.port, TOPIC, queues=QUEUES))
+        return stored
 
 
 class _Kafka(_Side):
@@ -282,18 +284,19 @@ class _Kafka(_Side):
             python, jars = kafka_python(), connector_jars()
             stack.enter_context(self.kafka.server)
             self.broker_pid = self.kafka.server.pid
-            for topic in (TOPIC, FILL_TOPIC, LIVE_TOPIC):
+            filled = {TOPIC: self.pace.rows, SHORT_TOPIC: self.pace.short_rows}
+            for topic in (*filled, FILL_TOPIC, LIVE_TOPIC):
                 self.kafka.create_topic(topic)
             log = self.plan.logs / "spark-kafka.log"
             self.session = stack.enter_context(Session(str(python), log, jars=jars))
-            self.ready(self.pace.rows, topic=TOPIC, **self.sink(TOPIC))
-            say(f"{self.pace.rows:,} messages stored by kafka")
+            for topic, rows in filled.items():
+                self.ready(rows, topic=topic, **self.sink(topic))
+                say(f"{rows:,} messages stored by kafka")
             self.stack = stack.pop_all()
         return self
 
-    @property
-    def source(self) -> dict[str, Any]:
-        return {"source": "kafka", "options": self._options(TOPIC)}
+    def source(self, topic: str) -> dict[str, Any]:
+        return {"source": "kafka", "options": self._options(topic)}
 
     @property
     def live_source(self) -> dict[str, Any]:
@@ -338,7 +341,7 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
     parquet = str(ours.folder / "peer.parquet")
     ours.session.do(
         task="batch",
-        **ours.source,
+        **ours.source(SHORT_TOPIC),
         sink="parquet",
         mode="overwrite",
         sink_options={"path": parquet, "compression": "uncompressed", "parquet.enable.dictionary": "false"},
@@ -353,9 +356,9 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
         _Work(
             "read, Kafka's columns, to noop",
             {
-                OURS: partial(ours.timed, ours.rows, **noop, **ours.source),
-                **kafka(lambda it: it.timed(pace.rows, **noop, **it.source)),
-                PARQUET: partial(ours.timed, ours.rows, **noop, **parquet_source),
+                OURS: partial(ours.timed, ours.rows, **noop, **ours.source(TOPIC)),
+                **kafka(lambda it: it.timed(pace.rows, **noop, **it.source(TOPIC))),
+                PARQUET: partial(ours.timed, ours.short_rows, **noop, **parquet_source),
                 READY: partial(ours.ready, pace.rows, **ready),
             },
             1.0,
@@ -365,15 +368,15 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
             "read, every column, to noop",
             {
                 OURS: partial(ours.timed, ours.rows, **noop, **ours.wide_source),
-                **kafka(lambda it: it.timed(pace.rows, **noop, **it.source)),
+                **kafka(lambda it: it.timed(pace.rows, **noop, **it.source(TOPIC))),
             },
             None,
         ),
         _Work(
             "read the store directory, to noop",
             {
-                OURS: partial(ours.timed, ours.rows, **noop, **ours.store_source),
-                **kafka(lambda it: it.timed(pace.rows, **noop, **it.source)),
+                OURS: partial(ours.timed, ours.rows, **noop, **ours.store_source(TOPIC)),
+                **kafka(lambda it: it.timed(pace.rows, **noop, **it.source(TOPIC))),
             },
             1.5,
             1.0,
@@ -381,8 +384,8 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
         _Work(
             "stream, AvailableNow, to noop",
             {
-                OURS: partial(ours.timed, ours.rows, **stream, **ours.source),
-                **kafka(lambda it: it.timed(pace.rows, **stream, **it.source)),
+                OURS: partial(ours.timed, ours.rows, **stream, **ours.source(TOPIC)),
+                **kafka(lambda it: it.timed(pace.rows, **stream, **it.source(TOPIC))),
             },
             1.0,
             1.0,
@@ -390,9 +393,9 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
         _Work(
             "read to Parquet",
             {
-                OURS: partial(ours.parquet, ours.rows, task="batch", **ours.source),
-                **kafka(lambda it: it.parquet(pace.rows, task="batch", **it.source)),
-                READY: partial(ours.parquet, pace.rows, **_ready_task(pace.rows)),
+                OURS: partial(ours.parquet, ours.short_rows, task="batch", **ours.source(SHORT_TOPIC)),
+                **kafka(lambda it: it.parquet(pace.short_rows, task="batch", **it.source(SHORT_TOPIC))),
+                READY: partial(ours.parquet, pace.short_rows, **_ready_task(pace.short_rows)),
             },
             1.2,
             1.0,
@@ -400,8 +403,8 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
         _Work(
             "read the store directory to Parquet",
             {
-                OURS: partial(ours.parquet, ours.rows, task="batch", **ours.store_source),
-                **kafka(lambda it: it.parquet(pace.rows, task="batch", **it.source)),
+                OURS: partial(ours.parquet, ours.short_rows, task="batch", **ours.store_source(SHORT_TOPIC)),
+                **kafka(lambda it: it.parquet(pace.short_rows, task="batch", **it.source(SHORT_TOPIC))),
             },
             None,
         ),
@@ -458,7 +461,7 @@ def _live(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
     rows: list[Row] = []
     for sink in ("noop", "foreachBatch"):
         turns = {name: partial(side.live, sink) for name, side in sides.items()}
-        measured = interleaved(turns, 1)
+        measured = interleaved(turns, pace.rounds)
         for name, runs in measured.items():
             say(f"{sink} at {rate}: {name} {runs}")
         kinds: list[tuple[str, Callable[[Ages], float], str]] = [

@@ -39,6 +39,7 @@ HOT_MODULES: Final = (
     "fusee.store.batch_body",
     "fusee.store.plain_record",
     "fusee.store.record_keys",
+    "fusee.store.record_parts",
     "fusee.store.record_places",
     "fusee.store.property_table",
 )

@@ -2,17 +2,13 @@
 
 Theory of operation
 -------------------
-`store.columns` turns a buffer of records into columns; here these become the columns of the table (`pipeline.schema`).
+`store.columns` makes columns of a buffer of records; here these become the columns of the table (`pipeline.schema`).
 Most are the same arrays under another name. Times are multiplied from milliseconds to microseconds, the name of the
-broker group repeats one text, and what is a property (keys, delay, transaction) is looked up in the map of properties
-for all rows at once. The message id is the unique id of the producer where there is one, else the id that says where
-the record lies.
+broker group repeats one text, and what is a property (keys, delay, transaction) is found for all rows at once. The
+message id is the unique id of the producer where there is one, else the id that says where the record lies.
 
 Spark takes batches of about a mebibyte best, while decoding has a price per call and is best done for several at once:
 `RecordBatches` gathers small answers, decodes `DECODED_SIZE` bytes at a time and cuts what comes out.
-
-Properties cost most. Where all messages of a batch have the same ones in the same order, which is the rule,
-`property_columns` has a short way; else they are decoded with the other columns and looked up by name.
 
 A record may hold an inner batch (a topic whose queues are of the batch kind): its messages become rows of their own.
 Brokers filter by hashes of tags, so rows whose tag only has the same hash are left out here.
@@ -34,9 +30,8 @@ from fusee.message.batch import unwrap_message
 from fusee.message.flags import SysFlag, is_inner_batch
 from fusee.message.record import decode_record, encode_record
 from fusee.message.record_layout import record_bounds
-from fusee.pipeline.property_columns import uniform_properties
 from fusee.pipeline.schema import arrow_schema
-from fusee.store.columns import ROWS_VECTORISED_MIN, decode_columns
+from fusee.store.columns import RecordColumns
 from fusee.store.record_scan import HEAD, check_stop, find_records, locate_parts, windows
 
 if TYPE_CHECKING:
@@ -45,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fusee.message.record_layout import Buffer
-    from fusee.pipeline.property_columns import UniformProperties
+    from fusee.store.record_scan import RecordParts
 
 BATCH_SIZE: Final = 1 << 20
 DECODED_SIZE: Final = 4 << 20
@@ -74,12 +69,20 @@ class RecordBatches:
         self._waiting: list[Buffer] = []
         self._waiting_size = 0
 
-    def add_placed(self, records: Buffer, positions: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-        """The batches of these records, all of them, where it is known where each begins; nothing is kept."""
+    def add_placed(
+        self, records: Buffer, positions: NDArray[np.int64], parts: RecordParts | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches of these records, all of them, where it is known where each begins; nothing is kept.
+
+        `parts` are those of the records, where they are known too.
+        """
         yield from self.flush()
         if not len(positions):
             return
         pieces = -(-len(records) // self._decoded_size)
+        if pieces == 1:
+            yield from self._cut(self._table.batch(records, positions, parts), len(records))
+            return
         borders = np.arange(1, pieces) * (len(records) / pieces)
         for piece in np.split(positions, np.searchsorted(positions, borders)):
             if len(piece):
@@ -184,54 +187,41 @@ class _Table:
 
     def __init__(self, columns: Sequence[str], broker_name: str, tags: Collection[str]) -> None:
         self._schema = arrow_schema(columns)
-        self._columns = tuple(columns)
+        self._makers = [_COLUMNS[name] for name in columns]
         self._broker_name = broker_name.encode()
         self._tags = pa.array(sorted(tags), pa.string()) if tags else None
-        needs = {need for name in columns for need in _COLUMNS[name][0]}
-        if self._tags is not None:
-            needs.add("tag")
-        self._wants_properties = not needs.isdisjoint(_OF_PROPERTIES)
-        # even a table of no record's column has rows, which something must count
-        self._needs = tuple(sorted(needs or {"queue_id"}))
-        self._needs_beside_properties = tuple(sorted(needs - _OF_PROPERTIES or {"queue_id"}))
+        self._has_maps = not _OF_ALL_PROPERTIES.isdisjoint(columns)
 
-    def batch(self, data: Buffer, positions: NDArray[np.int64]) -> pa.RecordBatch:
+    def batch(self, data: Buffer, positions: NDArray[np.int64], parts: RecordParts | None = None) -> pa.RecordBatch:
+        if not len(positions):
+            return pa.RecordBatch.from_pylist([], self._schema)
         plain = unwrapped(data, positions)
         if plain is not None:
-            data = plain
+            data, parts = plain, None
             positions, _ = find_records(plain)
-        properties = None
-        if self._wants_properties and len(positions) >= ROWS_VECTORISED_MIN:
-            properties = uniform_properties(data, locate_parts(data, positions))
-        decoded = decode_columns(
+        columns = RecordColumns(
             data,
-            columns=self._needs if properties is None else self._needs_beside_properties,
-            positions=positions,
-            decompress=True,
-            body_size_max=DECOMPRESSED_SIZE_MAX,
+            locate_parts(data, positions) if parts is None else parts,
+            plain_size_max=DECOMPRESSED_SIZE_MAX,
+            has_maps=self._has_maps,
         )
-        rows = _Rows(decoded, self._broker_name, properties)
-        batch = pa.RecordBatch.from_arrays([_COLUMNS[name][1](rows) for name in self._columns], schema=self._schema)
+        rows = _Rows(columns, self._broker_name)
+        batch = pa.RecordBatch.from_arrays([make(rows) for make in self._makers], schema=self._schema)
         if self._tags is not None:
-            is_wanted = pc.is_in(rows.tag(), value_set=self._tags)
+            is_wanted = pc.is_in(rows.property(names.TAGS), value_set=self._tags)
             if not pc.all(is_wanted).as_py():
                 batch = batch.filter(is_wanted)
         return batch
 
 
 class _Rows:
-    """The rows of one batch: decoded columns, and properties by name."""
+    """The rows of one batch."""
 
-    def __init__(self, decoded: Any, broker_name: bytes, properties: UniformProperties | None) -> None:
-        self._decoded = decoded
-        self._properties = properties
+    def __init__(self, columns: RecordColumns, broker_name: bytes) -> None:
+        self.column = columns.column
+        self.property = columns.property
+        self.count = columns.count
         self._broker_name = broker_name
-        self.count: int = decoded.num_rows
-        self._name_codes: NDArray[Any] | None = None
-        self._code_of: dict[str, int] = {}
-
-    def column(self, name: str) -> Any:
-        return self._decoded.column(self._decoded.schema.get_field_index(name))
 
     def time(self, name: str) -> Any:
         values = _numbers(self.column(name).view(pa.int64()))
@@ -247,10 +237,7 @@ class _Rows:
         return _fixed(pa.int32(), np.full(self.count, value, np.int32))
 
     def message_id(self) -> Any:
-        if self._properties is not None:
-            unique_ids = self._properties.values(names.UNIQ_KEY)
-        else:
-            unique_ids = self.column("unique_id")
+        unique_ids = self.property(names.UNIQ_KEY)
         if not unique_ids.null_count:
             return unique_ids
         ids = unique_ids.to_pylist()
@@ -259,42 +246,6 @@ class _Rows:
             if known is None:
                 ids[row] = _offset_id(hosts[row].as_py(), log_offsets[row].as_py())
         return pa.array(ids, pa.string())
-
-    def tag(self) -> Any:
-        return self.column("tag") if self._properties is None else self._properties.values(names.TAGS)
-
-    def entries(self) -> tuple[Any, Any, Any]:
-        """All properties: where those of each row begin, names, values."""
-        if self._properties is not None:
-            return self._properties.offsets, self._properties.keys, self._properties.items
-        maps = self.column("properties")
-        return maps.offsets, maps.keys, maps.items
-
-    def property_maps(self) -> Any:
-        return self.column("properties") if self._properties is None else pa.MapArray.from_arrays(*self.entries())
-
-    def property(self, name: str) -> Any:
-        """The values of one property, null where a row has none."""
-        if self._properties is not None:
-            return self._properties.values(name)
-        maps = self.column("properties")
-        if self._name_codes is None:
-            encoded = maps.keys.dictionary_encode()
-            self._name_codes = np.asarray(encoded.indices)
-            self._code_of = {known: code for code, known in enumerate(encoded.dictionary.to_pylist())}
-        code = self._code_of.get(name)
-        if code is None:
-            return pa.nulls(self.count, pa.string())
-        offsets = np.asarray(maps.offsets)
-        entries = np.flatnonzero(self._name_codes == code)
-        if len(entries) == self.count:
-            return maps.items.take(pa.array(entries))
-        rows = np.searchsorted(offsets - offsets[0], entries, side="right") - 1
-        chosen = np.zeros(self.count, np.int64)
-        absent = np.ones(self.count, bool)
-        chosen[rows] = entries
-        absent[rows] = False
-        return maps.items.take(pa.array(chosen, mask=absent))
 
     def number(self, name: str, kind: Any) -> Any:
         """The values of a property that is a number; null also where it is none."""
@@ -323,13 +274,12 @@ class _Rows:
         return pc.multiply(times, 1000).cast(_TIME)
 
     def headers(self) -> Any:
-        offsets, keys, values = self.entries()
-        entries = pa.StructArray.from_arrays([keys, values.cast(pa.binary())], names=["key", "value"])
-        return pa.ListArray.from_arrays(offsets, entries)
+        maps = self.column("properties")
+        entries = pa.StructArray.from_arrays([maps.keys, maps.items.cast(pa.binary())], names=["key", "value"])
+        return pa.ListArray.from_arrays(maps.offsets, entries)
 
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
-_OF_PROPERTIES: Final = frozenset({"properties", "tag", "unique_id"})
 
 
 def _numbers(column: Any) -> NDArray[Any]:
@@ -358,24 +308,24 @@ def _host_digits(store_host: str) -> str:
     return f"{ip_address(ip.strip('[]')).packed.hex().upper()}{int(port):08X}"
 
 
-def _same(name: str) -> tuple[tuple[str, ...], Callable[[_Rows], Any]]:
-    return (name,), lambda rows: rows.column(name)
+def _same(name: str) -> Callable[[_Rows], Any]:
+    return lambda rows: rows.column(name)
 
 
-def _time(name: str) -> tuple[tuple[str, ...], Callable[[_Rows], Any]]:
-    return (name,), lambda rows: rows.time(name)
+def _time(name: str) -> Callable[[_Rows], Any]:
+    return lambda rows: rows.time(name)
 
 
-_COLUMNS: Final[dict[str, tuple[tuple[str, ...], Callable[[_Rows], Any]]]] = {
+_COLUMNS: Final[dict[str, Callable[[_Rows], Any]]] = {
     "topic": _same("topic"),
-    "brokerName": ((), _Rows.broker_name),
+    "brokerName": _Rows.broker_name,
     "queueId": _same("queue_id"),
     "queueOffset": _same("queue_offset"),
     "logOffset": _same("log_offset"),
-    "keys": (("properties",), lambda rows: rows.property(names.KEYS)),
-    "tags": (("tag",), _Rows.tag),
+    "keys": lambda rows: rows.property(names.KEYS),
+    "tags": lambda rows: rows.property(names.TAGS),
     "body": _same("body"),
-    "properties": (("properties",), _Rows.property_maps),
+    "properties": _same("properties"),
     "bornTimestamp": _time("born_timestamp"),
     "storeTimestamp": _time("store_timestamp"),
     "bornHost": _same("born_host"),
@@ -383,17 +333,18 @@ _COLUMNS: Final[dict[str, tuple[tuple[str, ...], Callable[[_Rows], Any]]]] = {
     "reconsumeTimes": _same("reconsume_times"),
     "sysFlag": _same("sys_flag"),
     "flag": _same("flag"),
-    "msgId": (("unique_id", "store_host", "log_offset"), _Rows.message_id),
+    "msgId": _Rows.message_id,
     "preparedTransactionOffset": _same("prepared_transaction_offset"),
-    "transactionId": (("properties", "sys_flag"), _Rows.transaction_id),
-    "delayLevel": (("properties",), lambda rows: rows.number(names.DELAY, pa.int32())),
-    "deliverAt": (("properties",), _Rows.deliver_at),
-    "key": (("properties",), lambda rows: rows.property(names.KEYS).cast(pa.binary())),
+    "transactionId": _Rows.transaction_id,
+    "delayLevel": lambda rows: rows.number(names.DELAY, pa.int32()),
+    "deliverAt": _Rows.deliver_at,
+    "key": lambda rows: rows.property(names.KEYS).cast(pa.binary()),
     "value": _same("body"),
     "partition": _same("queue_id"),
     "offset": _same("queue_offset"),
     "timestamp": _time("store_timestamp"),
-    "timestampType": ((), lambda rows: rows.constant(_LOG_APPEND_TIME)),
-    "headers": (("properties",), _Rows.headers),
+    "timestampType": lambda rows: rows.constant(_LOG_APPEND_TIME),
+    "headers": _Rows.headers,
 }
-"""Of each column: which columns of the records it needs, and how it is made of them."""
+"""How each column is made of those of the records."""
+_OF_ALL_PROPERTIES: Final = frozenset({"properties", "headers"})

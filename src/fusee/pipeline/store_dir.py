@@ -257,9 +257,9 @@ def read_store(
                 for each in piece.ranges
             ]
             for placed in read_placed(store.log, queues):
-                check_placed(placed, bodies=piece.verify)
+                parts = check_placed(placed, bodies=piece.verify)
                 if placed.sizes.sum() >= _DENSE * len(placed.data):
-                    yield from batches.add_placed(placed.data, placed.positions)
+                    yield from batches.add_placed(placed.data, placed.positions, parts)
                 else:
                     yield from batches.add(placed.gathered())
         yield from batches.flush()

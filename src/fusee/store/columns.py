@@ -3,9 +3,9 @@
 Theory of operation
 -------------------
 `record_scan` finds the records and the places of their parts; fields of the head are gathered and turned to the
-machine's byte order by NumPy. Parts of varying length (bodies, topics, hosts, properties, then names and values within
-the properties) are all taken in one way: an Arrow binary array is laid over the bytes whose items are, in turn, a part
-and the gap behind it (`arrow_parts`), and Arrow copies every second item. That is a memcpy per part, in C.
+machine's byte order by NumPy. Parts of varying length (bodies, topics, hosts, properties) are copied end to end
+(`record_parts`). One property alone is found in the raw strings; only who wants the map of all has them taken apart
+(`property_table`).
 
 What comes out owns its memory. Nothing of the given buffer is kept, so a mapped segment can be dropped, and a log that
 is cut cannot pull the ground from under a reader.
@@ -39,8 +39,9 @@ from fusee.message.hosts import HOST_V4_SIZE, host_text
 from fusee.message.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 from fusee.message.record import decode_record
 from fusee.message.record_layout import BORN_HOST_POSITION, MAGIC_V1
-from fusee.store.arrow_parts import parts_and_gaps, take_parts, text_bytes
+from fusee.store.arrow_parts import text_bytes
 from fusee.store.property_table import PropertyTable
+from fusee.store.record_parts import SIZE_MAX, copy_parts, find_values
 from fusee.store.record_scan import check_stop, find_records, locate_parts, out_of_order, windows
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ COLUMNS: Final = (
 
 ROWS_VECTORISED_MIN: Final = 40
 BATCH_SIZE: Final = 4 << 20
-BYTES_MAX: Final = (1 << 31) - 2
+BYTES_MAX: Final = SIZE_MAX
 """An Arrow binary column holds no more: neither may the records of one batch, nor its bodies once decompressed."""
 
 
@@ -215,8 +216,10 @@ def _decode(
             for name in names
         ]
     else:
-        decoder = _Decoder(buffer, locate_parts(buffer, positions), plain_size_max)
-        arrays = [_BUILDERS[name](decoder, name) for name in names]
+        decoder = RecordColumns(
+            buffer, locate_parts(buffer, positions), plain_size_max=plain_size_max, has_maps="properties" in names
+        )
+        arrays = list(map(decoder.column, names))
     return _arrow().RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -257,19 +260,52 @@ def _property_maps(messages: list[StoredMessage]) -> Any:
     return arrow.MapArray.from_arrays(offsets, names, values)
 
 
-class _Decoder:
-    """Columns of one batch, each made when asked for."""
+class RecordColumns:
+    """The columns of some records, each made when it is asked for; at least one record."""
 
-    def __init__(self, buffer: Buffer, parts: RecordParts, plain_size_max: int | None) -> None:
-        self._first = int(parts.positions[0])
-        span = int(parts.record_end[-1]) - self._first
+    def __init__(
+        self, buffer: Buffer, parts: RecordParts, *, plain_size_max: int | None = None, has_maps: bool = False
+    ) -> None:
+        """`plain_size_max` is what a body may become, None leaves them compressed; `has_maps` that maps will be asked.
+
+        Raises RecordError when the records are too many for a column, FuseeError without pyarrow.
+        """
+        span = int(parts.record_end[-1]) - int(parts.positions[0])
         if span > BYTES_MAX:
-            raise _too_much(self._first + span, "records")
+            raise _too_much(int(parts.record_end[-1]), "records")
         self._parts = parts
-        self._count = len(parts.positions)
+        self.count = len(parts.positions)
         self._plain_size_max = plain_size_max
+        self._has_maps = has_maps
         self._view = np.frombuffer(buffer, np.uint8)
-        self._bytes = _arrow().py_buffer(self._view[self._first : self._first + span])
+
+    def column(self, name: str) -> Any:
+        """One of COLUMNS."""
+        return _BUILDERS[name](self, name)
+
+    def property(self, name: str) -> Any:
+        """The values of one property, null where a row has none."""
+        if self._has_maps:
+            return self._properties.values_of(name)
+        arrow = _arrow()
+        starts, ends = find_values(self._view, self._parts.properties_start, self._parts.record_end, name.encode())
+        is_there = starts >= 0
+        absent = self.count - int(np.count_nonzero(is_there))
+        if absent == self.count:
+            return arrow.nulls(self.count, arrow.string())
+        validity = None
+        if absent:
+            starts[~is_there] = ends[~is_there] = 0
+            validity = arrow.py_buffer(np.packbits(is_there, bitorder="little"))
+        offsets, data = copy_parts(self._view, starts, ends)
+        buffers = [validity, arrow.py_buffer(offsets), arrow.py_buffer(data)]
+        values = arrow.Array.from_buffers(arrow.string(), self.count, buffers, absent)
+        if data.max(initial=0) < 0x80 or _is_utf8(values):
+            return values
+        texts = [
+            None if raw is None else raw.decode("utf-8", "replace") for raw in values.cast(arrow.binary()).to_pylist()
+        ]
+        return arrow.array(texts, arrow.string())
 
     def head_field(self, name: str) -> Any:
         return self._numbers(name, self._parts.head[name])
@@ -290,7 +326,7 @@ class _Decoder:
     def _numbers(self, name: str, values: NDArray[Any]) -> Any:
         kind = _types()[name]
         native = values.astype(f"i{kind.bit_width // 8}")
-        return _arrow().Array.from_buffers(kind, self._count, [None, _arrow().py_buffer(native)])
+        return _arrow().Array.from_buffers(kind, self.count, [None, _arrow().py_buffer(native)])
 
     def topic(self, _: str) -> Any:
         topics = self._part(self._parts.topic_start, self._parts.topic_end, _arrow().string())
@@ -318,9 +354,9 @@ class _Decoder:
             if (packed == packed[0]).all():
                 # one host: a broker has one address, and most answers come from one producer
                 text = host_text(packed[:1].tobytes()).encode()
-                offsets = np.arange(0, (self._count + 1) * len(text), len(text), dtype=np.int32)
+                offsets = np.arange(0, (self.count + 1) * len(text), len(text), dtype=np.int32)
                 return arrow.Array.from_buffers(
-                    arrow.string(), self._count, [None, arrow.py_buffer(offsets), arrow.py_buffer(text * self._count)]
+                    arrow.string(), self.count, [None, arrow.py_buffer(offsets), arrow.py_buffer(text * self.count)]
                 )
         encoded = self._part(starts, ends, arrow.binary()).dictionary_encode()
         texts = arrow.array(list(map(host_text, encoded.dictionary.to_pylist())), arrow.string())
@@ -335,8 +371,8 @@ class _Decoder:
         if not len(packed):
             return bodies
         plain = arrow.array(self._decompressed(packed.tolist(), bodies, self._plain_size_max), arrow.binary())
-        source = np.arange(self._count)
-        source[packed] = self._count + np.arange(len(packed))
+        source = np.arange(self.count)
+        source[packed] = self.count + np.arange(len(packed))
         return arrow.concat_arrays([bodies, plain]).take(arrow.array(source))
 
     def _decompressed(self, rows: list[int], bodies: Any, size_max: int) -> list[bytes]:
@@ -358,15 +394,15 @@ class _Decoder:
         return self._properties.maps()
 
     def tag(self, _: str) -> Any:
-        return self._property(TAGS)
+        return self.property(TAGS)
 
     def unique_id(self, _: str) -> Any:
-        return self._property(UNIQ_KEY)
+        return self.property(UNIQ_KEY)
 
     def keys(self, _: str) -> Any:
         arrow = _arrow()
-        keys = self._property(KEYS)
-        counts = np.ones(self._count, np.int32)
+        keys = self.property(KEYS)
+        counts = np.ones(self.count, np.int32)
         if keys.null_count:
             counts[np.asarray(keys.is_null())] = 0
             keys = keys.drop_null()
@@ -377,13 +413,9 @@ class _Decoder:
             rows = np.asarray(arrow.compute.list_parent_indices(split))
             counts[counts > 0] = np.bincount(rows[kept], minlength=len(split))
             keys = keys.filter(arrow.array(kept))
-        offsets = np.zeros(self._count + 1, np.int32)
+        offsets = np.zeros(self.count + 1, np.int32)
         np.cumsum(counts, out=offsets[1:])
         return arrow.ListArray.from_arrays(arrow.array(offsets), keys)
-
-    def _property(self, name: str) -> Any:
-        """The values of one property, null where a row has none."""
-        return self._properties.values_of(name)
 
     @cached_property
     def _properties(self) -> PropertyTable:
@@ -398,8 +430,8 @@ class _Decoder:
 
     def _part(self, starts: NDArray[np.int64], ends: NDArray[np.int64], kind: Any) -> Any:
         arrow = _arrow()
-        parts = parts_and_gaps(arrow, self._bytes, starts - self._first, ends - self._first, kind)
-        return take_parts(arrow, parts)
+        offsets, data = copy_parts(self._view, starts, ends)
+        return arrow.Array.from_buffers(kind, self.count, [None, arrow.py_buffer(offsets), arrow.py_buffer(data)])
 
 
 def _is_ascii(strings: Any) -> bool:
@@ -416,27 +448,27 @@ def _is_utf8(strings: Any) -> bool:
     return True
 
 
-_BUILDERS: Final[dict[str, Callable[[_Decoder, str], Any]]] = {
-    "topic": _Decoder.topic,
-    "queue_id": _Decoder.head_field,
-    "queue_offset": _Decoder.head_field,
-    "log_offset": _Decoder.head_field,
-    "store_size": _Decoder.head_field,
-    "version": _Decoder.version,
-    "flag": _Decoder.head_field,
-    "sys_flag": _Decoder.sys_flag,
-    "born_timestamp": _Decoder.head_field,
-    "born_host": _Decoder.born_host,
-    "store_timestamp": _Decoder.store_timestamp,
-    "store_host": _Decoder.store_host,
-    "reconsume_times": _Decoder.tail_field,
-    "prepared_transaction_offset": _Decoder.tail_field,
-    "body_crc": _Decoder.head_field,
-    "body": _Decoder.body,
-    "tag": _Decoder.tag,
-    "keys": _Decoder.keys,
-    "unique_id": _Decoder.unique_id,
-    "properties": _Decoder.properties,
+_BUILDERS: Final[dict[str, Callable[[RecordColumns, str], Any]]] = {
+    "topic": RecordColumns.topic,
+    "queue_id": RecordColumns.head_field,
+    "queue_offset": RecordColumns.head_field,
+    "log_offset": RecordColumns.head_field,
+    "store_size": RecordColumns.head_field,
+    "version": RecordColumns.version,
+    "flag": RecordColumns.head_field,
+    "sys_flag": RecordColumns.sys_flag,
+    "born_timestamp": RecordColumns.head_field,
+    "born_host": RecordColumns.born_host,
+    "store_timestamp": RecordColumns.store_timestamp,
+    "store_host": RecordColumns.store_host,
+    "reconsume_times": RecordColumns.tail_field,
+    "prepared_transaction_offset": RecordColumns.tail_field,
+    "body_crc": RecordColumns.head_field,
+    "body": RecordColumns.body,
+    "tag": RecordColumns.tag,
+    "keys": RecordColumns.keys,
+    "unique_id": RecordColumns.unique_id,
+    "properties": RecordColumns.properties,
 }
 _FIELDS: Final[dict[str, Callable[[StoredMessage], object]]] = {
     **{name: attrgetter(name) for name in COLUMNS},

@@ -7,7 +7,6 @@ it is what an interrupted write leaves, and recovery cuts the log there.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from fusee.errors import RecordError
 from fusee.message.record import CRC_TAIL_SIZE, check_record_crc
 from fusee.store.offline.findings import Severity
 from fusee.store.offline.walk import DamageKind, reason_of
+from fusee.store.record_parts import checksums
 from fusee.store.record_scan import windows
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from fusee.store.offline.log_facts import LogFacts
     from fusee.store.offline.walk import Chunk, Damage, LogEnd
 
-_CRC_MASK: Final = 0x7FFFFFFF
 _SEAL_START: Final = int.from_bytes(b"__CRC32#", "big")
 _TIME_MS_MAX: Final = 1 << 43  # the year 2248
 _DAMAGE_KINDS: Final = {
@@ -70,17 +69,13 @@ class LogCheck:
 
     def _check_sums(self, chunk: Chunk, wrong: dict[int, tuple[str, str]]) -> None:
         data, parts = chunk.data, chunk.parts
-        starts, ends = parts.body_start.tolist(), parts.body_end.tolist()
-        sums = parts.head["body_crc"].tolist()
-        for row in [
-            row
-            for row, (start, end, stored) in enumerate(zip(starts, ends, sums, strict=True))
-            if crc32(data[start:end]) & _CRC_MASK != stored and start != end
-        ]:
-            found = crc32(data[starts[row] : ends[row]]) & _CRC_MASK
-            wrong[row] = ("record-checksum", f"the body's checksum is {found}, the record says {sums[row]}")
+        view, stored = np.frombuffer(data, np.uint8), parts.head["body_crc"]
+        found = checksums(view, parts.body_start, parts.body_end)
+        for row in np.flatnonzero((found != stored) & (parts.body_start != parts.body_end)).tolist():
+            text = f"the body's checksum is {found[row]}, the record says {stored[row]}"
+            wrong[row] = ("record-checksum", text)
         seal_start = parts.record_end - CRC_TAIL_SIZE
-        sealed = windows(np.frombuffer(data, np.uint8), ">u8")[seal_start] == _SEAL_START
+        sealed = windows(view, ">u8")[seal_start] == _SEAL_START
         for row in np.flatnonzero(sealed & (seal_start >= parts.properties_start)).tolist():
             try:
                 check_record_crc(data, int(parts.positions[row]), int(parts.record_end[row]))

@@ -11,7 +11,7 @@ since. `whole_end` says up to where the entries of a queue point to whole record
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from fusee.store.batch_consume_queue import BATCH_ENTRY_DTYPE
 from fusee.store.consume_queue import BLANK_SIZE, ENTRY_DTYPE
 from fusee.store.layout import BATCH_CONSUME_ENTRY_SIZE, CONSUME_ENTRY_SIZE
 from fusee.store.offline.queue_ends import entry_at
+from fusee.store.record_parts import checksums
 from fusee.store.record_scan import locate_parts
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fusee.store.offline.files import SegmentRow
+    from fusee.store.record_scan import RecordParts
 
 ENTRIES_READ: Final = 16_384
 READ_SIZE: Final = 4 << 20
@@ -164,8 +166,11 @@ def _read_piece(
     return PlacedRecords(first, memory, log_offsets - first, sizes)
 
 
-def check_placed(records: PlacedRecords, *, bodies: bool) -> None:
-    """Raise StoreCorruptError unless each is the record that its queue says, and (with `bodies`) has its checksum."""
+def check_placed(records: PlacedRecords, *, bodies: bool) -> RecordParts:
+    """The parts of these records, at least one. Raises StoreCorruptError unless each is what its queue says.
+
+    With `bodies` each must have its checksum, too.
+    """
     try:
         parts = locate_parts(records.data, records.positions)
     except RecordError as error:
@@ -180,21 +185,20 @@ def check_placed(records: PlacedRecords, *, bodies: bool) -> None:
         )
     if bodies:
         _check_bodies(records, parts)
+    return parts
 
 
-def _check_bodies(records: PlacedRecords, parts: Any) -> None:
-    data = records.data
-    starts, ends = parts.body_start.tolist(), parts.body_end.tolist()
-    stored = parts.head["body_crc"].tolist()
-    found = [body_crc(data[start:end]) for start, end in zip(starts, ends, strict=True)]
-    if found == stored:
-        return
-    for row, (crc, said) in enumerate(zip(found, stored, strict=True)):
-        if crc != said and starts[row] != ends[row]:
-            raise StoreCorruptError(
-                f"the body of the record at log offset {records.log_offset + int(records.positions[row])} is damaged: "
-                f"its checksum is {crc}, stored is {said}; turn the check off to read it all the same"
-            )
+def _check_bodies(records: PlacedRecords, parts: RecordParts) -> None:
+    found = checksums(np.frombuffer(records.data, np.uint8), parts.body_start, parts.body_end)
+    # a record without a body has any checksum
+    is_wrong = (found != parts.head["body_crc"]) & (parts.body_start != parts.body_end)
+    if is_wrong.any():
+        row = int(is_wrong.argmax())
+        raise StoreCorruptError(
+            f"the body of the record at log offset {records.log_offset + int(records.positions[row])} is damaged: its "
+            f"checksum is {found[row]}, stored is {parts.head['body_crc'][row]}; turn the check off to read it all "
+            "the same"
+        )
 
 
 def whole_end(log: SegmentRow, queue: SegmentRow, start_offset: int, end_offset: int) -> int:
