@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusee.errors import ConfigError, DataLossError, StoreCorruptError, StoreError
-from fusee.pipeline.ranges import QueueRange
+from fusee.pipeline.ranges import QueueRange, StoreRange
 from fusee.pipeline.store_dir import (
-    StoreRange,
     named_directories,
     offset_by_time,
     plan_store,

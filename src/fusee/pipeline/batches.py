@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fusee.errors import MessageError, RecordError
 from fusee.message import properties as names
@@ -208,6 +207,7 @@ class _Table:
         rows = _Rows(columns, self._broker_name)
         batch = pa.RecordBatch.from_arrays([make(rows) for make in self._makers], schema=self._schema)
         if self._tags is not None:
+            pc = _compute()
             is_wanted = pc.is_in(rows.property(names.TAGS), value_set=self._tags)
             if not pc.all(is_wanted).as_py():
                 batch = batch.filter(is_wanted)
@@ -263,6 +263,7 @@ class _Rows:
         if not in_transaction.any():
             return given
         unique_ids = self.property(names.UNIQ_KEY)
+        pc = _compute()
         return pc.coalesce(given, pc.if_else(pa.array(in_transaction), unique_ids, pa.scalar(None, pa.string())))
 
     def deliver_at(self) -> Any:
@@ -270,6 +271,7 @@ class _Rows:
         due = self.number(names.TIMER_OUT_MS, pa.int64())
         if asked.null_count == due.null_count == self.count:
             return pa.nulls(self.count, _TIME)
+        pc = _compute()
         times = pc.coalesce(asked, due)
         return pc.multiply(times, 1000).cast(_TIME)
 
@@ -280,6 +282,13 @@ class _Rows:
 
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
+
+
+def _compute() -> Any:
+    """Arrow's functions, which take long to load and are seldom needed here."""
+    import pyarrow.compute as pc
+
+    return pc
 
 
 def _numbers(column: Any) -> NDArray[Any]:

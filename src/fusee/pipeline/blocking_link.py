@@ -10,7 +10,6 @@ Only answers are expected. Whatever else the peer says is passed over.
 from __future__ import annotations
 
 import socket
-import ssl
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -29,6 +28,8 @@ from fusee.wire.header_binary import LayoutMemory, decode_binary_header
 from fusee.wire.header_json import decode_json_header
 
 if TYPE_CHECKING:
+    import ssl
+
     from fusee.wire.command import Command
 
 _WORDS: Final = Struct(">iI")
@@ -190,6 +191,8 @@ def client_context(*, ca_file: str = "", certificate: str = "", key: str = "", v
 
     Raises ConfigError when a file is missing or wrong.
     """
+    import ssl  # takes long to load, and few need it
+
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
         if certificate:

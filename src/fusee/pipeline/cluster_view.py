@@ -12,10 +12,8 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fusee.admin import Admin
-from fusee.admin.stream_groups import StreamMark
-from fusee.connection import Connection as AsyncConnection
-from fusee.connection import connect
+from fusee.client.config import ClientConfig, name_servers_of
+from fusee.client.session import Session
 from fusee.errors import (
     FuseeError,
     GroupNotFoundError,
@@ -35,7 +33,7 @@ from fusee.wire.lenient_json import decode_json
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
-    from fusee.client.session import Session
+    from fusee.admin import Admin
     from fusee.message.model import MessageQueue
     from fusee.pipeline.options import ReadOptions, Topics
 
@@ -53,15 +51,15 @@ class ClusterView:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._portal = portal()
-        self._connection: AsyncConnection | None = None
+        self._connected: Session | None = None
         self._silent: set[str] = set()
 
     def close(self) -> None:
         """Let go of the connections. May be called again."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._portal.call(connection.close)
-            self._portal.release(connection)
+        session, self._connected = self._connected, None
+        if session is not None:
+            self._portal.call(session.close)
+            self._portal.release(session)
 
     def queues(self, topics: Topics, *, missing_ok: bool = False) -> tuple[MessageQueue, ...]:
         """Every queue that can be read of these topics, sorted.
@@ -72,7 +70,7 @@ class ClusterView:
 
     def topics(self) -> tuple[str, ...]:
         """Every topic of the cluster, sorted: those of the system, of retries and of dead letters too."""
-        return self._portal.call(Admin(self._session).list_topics, system=True, retry=True)
+        return self._portal.call(_admin(self._session).list_topics, system=True, retry=True)
 
     def bounds(self, queues: Iterable[MessageQueue], *, all_needed: bool = True) -> dict[MessageQueue, Bounds]:
         """First and next offset of each queue.
@@ -96,16 +94,18 @@ class ClusterView:
 
     def mark(self, group: str, since_ms: int) -> None:
         """Let those who watch know that a stream commits to this group."""
+        from fusee.admin.stream_groups import StreamMark
+
         mark = StreamMark(engine="spark", since_ms=since_ms)
-        self._portal.call(lambda session: Admin(session).mark_stream_group(group, mark), self._session)
+        self._portal.call(_admin(self._session).mark_stream_group, group, mark)
 
     @property
     def _session(self) -> Session:
-        if self._connection is None:
-            self._connection = self._connect()
-        return self._connection.session
+        if self._connected is None:
+            self._connected = self._connect()
+        return self._connected
 
-    def _connect(self) -> AsyncConnection:
+    def _connect(self) -> Session:
         options = self._options
         tls = None
         if options.tls is not None:
@@ -115,12 +115,15 @@ class ClusterView:
                 key=options.tls.key,
                 verify=options.tls.verify,
             )
-        connection = self._portal.run(
-            lambda: connect(options.name_servers, tls=tls, mq_client_api_timeout_ms=options.request_timeout_ms)
+        config = ClientConfig(
+            name_servers=name_servers_of(options.name_servers),
+            tls=tls,
+            mq_client_api_timeout_ms=options.request_timeout_ms,
         )
-        self._portal.deliver(AsyncConnection.close, connection.start)
-        self._portal.keep(connection, connection.close)
-        return connection
+        session = self._portal.run(Session, config)
+        self._portal.deliver(lambda _: session.close(), session.start)
+        self._portal.keep(session, session.close)
+        return session
 
     # On the loop
 
@@ -128,7 +131,7 @@ class ClusterView:
         names = topics.names
         if topics.pattern:
             pattern = re.compile(topics.pattern)
-            known = await self._once_or_again(missing_ok, Admin(session).list_topics)
+            known = await self._once_or_again(missing_ok, _admin(session).list_topics)
             names = tuple(name for name in known if pattern.fullmatch(name))
 
         async def ask(topic: str) -> tuple[MessageQueue, ...]:
@@ -238,7 +241,7 @@ class ClusterView:
             try:
                 await session.calls.update_offset(address, group, queue.topic, queue.queue_id, offsets[queue])
             except GroupNotFoundError:
-                await Admin(session).create_group(group, broker=address)
+                await _admin(session).create_group(group, broker=address)
                 await session.calls.update_offset(address, group, queue.topic, queue.queue_id, offsets[queue])
 
         await asyncio.gather(*map(tell, offsets))
@@ -273,3 +276,9 @@ class ClusterView:
                 topic=queue.topic,
             )
         return place[0]
+
+
+def _admin(session: Session) -> Admin:
+    from fusee.admin import Admin  # takes long to load, and few queries need it
+
+    return Admin(session)

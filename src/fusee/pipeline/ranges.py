@@ -1,4 +1,4 @@
-"""What one task reads of one queue."""
+"""What one task reads: of a queue, of a store directory."""
 
 from __future__ import annotations
 
@@ -19,3 +19,15 @@ class QueueRange:
     def count(self) -> int:
         """How many places it has; fewer messages where a filter left gaps."""
         return max(0, self.end_offset - self.start_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRange:
+    """What one task reads of one store directory. It travels to the workers."""
+
+    directory: str
+    broker_name: str
+    ranges: tuple[QueueRange, ...]
+    is_of_batches: bool = False
+    verify: bool = True
+    """Whether the checksum of each body is compared."""

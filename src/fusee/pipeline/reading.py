@@ -1,4 +1,8 @@
-"""What both kinds of readers share: whom the driver asks, the tasks, the settings of workers, the columns asked for."""
+"""What both kinds of readers share: whom the driver asks, the tasks, the settings of workers, the columns asked for.
+
+A driver plans and a worker reads, in processes that Spark starts for a query: each loads only what it needs for its
+part, since loading takes longer than the work of a small batch.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,11 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql.datasource import InputPartition
 
 from fusee.filter import parse_subscription
-from fusee.pipeline.cluster_view import ClusterView
-from fusee.pipeline.fetch import FetchSettings, fetch
 from fusee.pipeline.option_table import OptionError
 from fusee.pipeline.options import READER_GROUP
 from fusee.pipeline.plan import pack, plan, tasks_for
+from fusee.pipeline.ranges import StoreRange
 from fusee.pipeline.schema import columns_of
-from fusee.pipeline.store_dir import StoreRange, read_store
-from fusee.pipeline.store_view import StoreView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from fusee.message.model import MessageQueue
     from fusee.pipeline.admission import Bounds
+    from fusee.pipeline.fetch import FetchSettings
     from fusee.pipeline.options import ReadOptions, Topics
     from fusee.pipeline.ranges import QueueRange
 
@@ -38,12 +40,24 @@ class View(Protocol):
 
     def offsets_at(self, times: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]: ...
 
+    def record_sizes(self, starts: Mapping[MessageQueue, int]) -> dict[MessageQueue, float]: ...
+
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None: ...
+
+    def mark(self, group: str, since_ms: int) -> None: ...
+
     def close(self) -> None: ...
 
 
 def open_view(options: ReadOptions) -> View:
     """The cluster or the directories that the options name."""
-    return StoreView(options) if options.store else ClusterView(options)
+    if options.store:
+        from fusee.pipeline.store_view import StoreView
+
+        return StoreView(options)
+    from fusee.pipeline.cluster_view import ClusterView
+
+    return ClusterView(options)
 
 
 class Task(InputPartition):
@@ -58,6 +72,8 @@ def tasks_of(options: ReadOptions, ranges: Sequence[QueueRange]) -> list[InputPa
     least, most = options.min_partitions, options.max_records_per_partition
     if not options.store:
         return [Task(each) for each in plan(ranges, min_partitions=least, max_records=most)]
+    from fusee.pipeline.store_view import StoreView
+
     count = tasks_for(sum(each.count for each in ranges), min_partitions=least, max_records=most)
     if not count:
         return []
@@ -71,6 +87,8 @@ def tasks_of(options: ReadOptions, ranges: Sequence[QueueRange]) -> list[InputPa
 
 def fetch_settings(options: ReadOptions, *, tags: str | None = None) -> FetchSettings:
     """What workers need to know; `tags` takes the place of the option's."""
+    from fusee.pipeline.fetch import FetchSettings
+
     tls = options.tls
     return FetchSettings(
         name_servers=options.name_servers,
@@ -96,8 +114,12 @@ def read_task(
     """The rows of one task, on a worker; `tags` takes the place of the option's."""
     work: tuple[QueueRange, ...] | StoreRange | None = task.value
     if isinstance(work, StoreRange):
+        from fusee.pipeline.store_dir import read_store
+
         wanted = parse_subscription("", options.tags if tags is None else tags).tags
         return iter(read_store(work, columns, tags=wanted))
+    from fusee.pipeline.fetch import fetch
+
     return iter(fetch(fetch_settings(options, tags=tags), work or (), columns))
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from fusee.errors import ConfigError, DataLossError
 from fusee.message.record_layout import TIMESTAMP, store_timestamp_position
 from fusee.pipeline.batches import BATCH_SIZE, RecordBatches, cut_records
-from fusee.pipeline.ranges import QueueRange
+from fusee.pipeline.ranges import QueueRange, StoreRange
 from fusee.store.offline.files import OfflineStore
 from fusee.store.offline.queue_ends import batch_queue_span, entry_at, queue_span
 from fusee.store.offline.queue_log import BatchQueueEntries, QueueEntries, check_placed, read_placed, whole_end
@@ -59,18 +59,6 @@ class StoreQueue:
     def range(self) -> QueueRange:
         """All of it."""
         return QueueRange(self.topic, self.broker_name, self.queue_id, self.min_offset, self.max_offset)
-
-
-@dataclass(frozen=True, slots=True)
-class StoreRange:
-    """What one task reads of one store directory. It travels to the workers."""
-
-    directory: str
-    broker_name: str
-    ranges: tuple[QueueRange, ...]
-    is_of_batches: bool = False
-    verify: bool = True
-    """Whether the checksum of each body is compared."""
 
 
 def named_directories(directories: Sequence[str]) -> dict[str, str]:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fusee.pipeline.options import ReadOptions, Topics
-    from fusee.pipeline.ranges import QueueRange
-    from fusee.pipeline.store_dir import StoreRange
+    from fusee.pipeline.ranges import QueueRange, StoreRange
 
 
 class StoreView:
@@ -57,6 +56,16 @@ class StoreView:
         """The first offset that was stored at this time (ms) or later, of each queue; its end when there is none."""
         found = self._look({queue.topic for queue in times})
         return {queue: offset_by_time(found[queue], time) for queue, time in times.items()}
+
+    def record_sizes(self, starts: Mapping[MessageQueue, int]) -> dict[MessageQueue, float]:
+        """Nothing: the sizes of what lies in files are not sampled."""
+        return {}
+
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Nothing: groups are a broker's."""
+
+    def mark(self, group: str, since_ms: int) -> None:
+        """Nothing, as well."""
 
     def pieces(self, ranges: Sequence[QueueRange], tasks: int) -> list[StoreRange]:
         """The work on these ranges, by stretches of the log, for at least this many tasks where there is as much."""

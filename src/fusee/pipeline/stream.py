@@ -26,7 +26,6 @@ from pyspark.sql.streaming.datasource import (
 from fusee.clock import SystemClock
 from fusee.errors import DataLossError, FuseeError, TransportError
 from fusee.pipeline.admission import Patience, advance, backlog, places_for, share
-from fusee.pipeline.cluster_view import ClusterView
 from fusee.pipeline.positions import StreamOffset
 from fusee.pipeline.reading import open_view, read_task, tasks_of
 from fusee.pipeline.start_and_end import starting_positions
@@ -108,7 +107,7 @@ class StreamDriver:
     def _admitted(self, ready: Backlog) -> Mapping[MessageQueue, int]:
         options, counts = self._options, ready.counts
         most = options.max_offsets_per_trigger
-        if options.max_bytes_per_trigger is not None and counts and isinstance(self._view, ClusterView):
+        if options.max_bytes_per_trigger is not None and counts and not options.store:
             longest = sorted(counts, key=lambda queue: -counts[queue])
             sizes = self._view.record_sizes({queue: ready.start[queue] for queue in longest})
             fitting = places_for(options.max_bytes_per_trigger, counts, sizes)
@@ -149,7 +148,7 @@ class StreamDriver:
 
     def _publish(self, to: Positions) -> None:
         news = {queue: place for queue, place in to.items() if self._published.get(queue) != place}
-        if not self._options.group or not news or not isinstance(self._view, ClusterView):
+        if not self._options.group or not news or self._options.store:
             return
         try:
             self._view.commit(self._options.group, news)
@@ -158,14 +157,14 @@ class StreamDriver:
             _log.warning("group %s does not hear how far the stream is: %s", self._options.group, error)
         else:
             self._published.update(news)
-            self._mark(self._options.group, self._view)
+            self._mark(self._options.group)
 
-    def _mark(self, group: str, view: ClusterView) -> None:
+    def _mark(self, group: str) -> None:
         if self._is_marked:
             return
         self._is_marked = True
         try:
-            view.mark(group, self._clock.time_ms())
+            self._view.mark(group, self._clock.time_ms())
         except FuseeError as error:
             _log.warning(
                 "group %s is not marked as one of a stream, and the console does not show it: %s", group, error

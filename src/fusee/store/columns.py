@@ -153,7 +153,6 @@ def iterate_columns(
 def _arrow() -> Any:
     try:
         import pyarrow as pa
-        import pyarrow.compute as _  # noqa: F401  makes it an attribute of pyarrow
     except ImportError as error:
         raise FuseeError(
             "decoding records to columns needs pyarrow, which is not installed; run: pip install 'fusee[arrow]'"
@@ -407,10 +406,12 @@ class RecordColumns:
             counts[np.asarray(keys.is_null())] = 0
             keys = keys.drop_null()
         if (text_bytes(keys) == ord(KEY_SEPARATOR)).any():
-            split = arrow.compute.split_pattern(keys, KEY_SEPARATOR)
+            import pyarrow.compute as pc  # takes long to load, and few need it
+
+            split = pc.split_pattern(keys, KEY_SEPARATOR)
             keys = split.flatten()
-            kept = np.asarray(arrow.compute.binary_length(keys)) > 0
-            rows = np.asarray(arrow.compute.list_parent_indices(split))
+            kept = np.asarray(pc.binary_length(keys)) > 0
+            rows = np.asarray(pc.list_parent_indices(split))
             counts[counts > 0] = np.bincount(rows[kept], minlength=len(split))
             keys = keys.filter(arrow.array(kept))
         offsets = np.zeros(self.count + 1, np.int32)
