@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import randbytes
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -83,6 +85,35 @@ def test_lag_of_each_queue_names_its_owner_and_adds_up() -> None:
     run(story())
 
 
+def test_sizes_of_messages_and_times_to_make_topics_and_groups_are_told_by_ranges() -> None:
+    async def story() -> None:
+        async with fusee.embedded(topics={"orders": 1}) as server, server.connect() as mq:
+            before = await scrape(server)
+            for size in (10, 900, 2_000, 3_000, 600_000):
+                await mq.send("orders", randbytes(size))
+            await mq.send_batch([fusee.Message("orders", randbytes(2_000))] * 3)
+            await mq.admin.create_group("billing")
+            middle = await scrape(server)
+            await mq.admin.create_topic("parts")
+            with pytest.raises(fusee.InvalidRequestError):
+                await mq.admin.create_topic("parts", queues=2_000_000)
+            seen = await scrape(server)
+            assert before("rocketmq_message_size_count") == 0
+            ranges = {labels["le"] for labels in seen.labels_of("rocketmq_message_size_bucket")}
+            assert ranges == {"1024.0", "4096.0", "524288.0", "1048576.0", "2097152.0", "4194304.0", "+Inf"}
+            told = [seen("rocketmq_message_size_bucket", le=le) for le in ("1024.0", "4096.0", "524288.0", "+Inf")]
+            assert told == [1, 7, 7, 8]
+            assert seen("rocketmq_message_size_count") == seen("rocketmq_messages_in_total") == 8
+            assert seen("rocketmq_message_size_sum") == seen("rocketmq_throughput_in_total")
+            made = "rocketmq_topic_create_execution_time_count"
+            assert seen(made, invocation_status="success") == middle(made, invocation_status="success") + 1
+            assert seen(made, invocation_status="failure", is_system="false") == 1
+            assert seen("rocketmq_consumer_group_create_execution_time_count", invocation_status="success") == 1
+            assert "rocketmq_consumer_group_create_execution_time" not in before.families
+
+    run(story())
+
+
 def test_transactions_delays_and_dead_letters_are_counted() -> None:
     async def story() -> None:
         async with fusee.embedded(topics=["orders"]) as server, server.connect() as mq:
@@ -95,6 +126,8 @@ def test_transactions_delays_and_dead_letters_are_counted() -> None:
                         _ = 1 / 0
             seen = await scrape(server)
             assert seen("rocketmq_commit_messages_total") == 1
+            assert seen("rocketmq_finish_message_latency_bucket", le="5.0") == 1
+            assert seen("rocketmq_finish_message_latency_sum") < 5
             assert seen("rocketmq_rollback_messages_total") == 1
             assert seen("fusee_delayed_messages", level="18") == 1
 

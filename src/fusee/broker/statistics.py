@@ -19,6 +19,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fusee.broker.daily_totals import DailyTotals, day_of, encode_totals
+from fusee.broker.histograms import (
+    CREATE_EDGES_MS,
+    FINISH_EDGES_S,
+    SIZE_EDGES,
+    Distribution,
+    Histogram,
+    by_bit_length,
+)
 from fusee.broker.put_latency import PutLatency
 from fusee.broker.sampled_counts import Column, Owner, SampledCounts, Span, Window
 from fusee.message.topics import is_system_topic
@@ -84,6 +92,7 @@ _SHOWN: Final[Mapping[str, tuple[str, tuple[str, ...], Column]]] = {
 _LATENCY_MINUTE: Final = 60.0
 _RATES_SECONDS: Final = 600.0
 _EARLY_SECONDS: Final = 0.5
+_SIZE_BITS: Final = 64
 
 
 class Windows(NamedTuple):
@@ -140,6 +149,12 @@ class Statistics:
         self._puts: dict[tuple[str, int], list[int]] = {}
         self._gets: dict[tuple[str, str, int], list[int]] = {}
         self._disk_gets: dict[tuple[str, str], list[int]] = {}
+        # Messages put by the bit length of what is one less than their size: see `histograms.by_bit_length`.
+        self._sizes = [0] * _SIZE_BITS
+        self._bytes = 0
+        self._topic_creations: dict[tuple[bool, bool], Histogram] = {}
+        self._group_creations: dict[bool, Histogram] = {}
+        self._finishes = Histogram(FINISH_EDGES_S)
         self._counts = SampledCounts()
         self._latency = PutLatency()
         self._latency_began = clock.monotonic()
@@ -158,6 +173,7 @@ class Statistics:
 
     def put(self, topic: str, queue_id: int, count: int, size_bytes: int, elapsed_ms: int = 0) -> None:
         """Messages were stored in this queue by one request."""
+        self._sizes[((size_bytes if count <= 1 else size_bytes // count) - 1).bit_length()] += count
         cell = self._puts.get((topic, queue_id))
         if cell is None:
             self._puts[topic, queue_id] = [count, size_bytes, elapsed_ms, 1]
@@ -232,6 +248,23 @@ class Statistics:
         self._gather()
         self._counts.forget_group(group)
 
+    def stopwatch(self) -> Callable[[], float]:
+        """What tells the milliseconds since now."""
+        clock, begun = self._clock, self._clock.monotonic()
+        return lambda: (clock.monotonic() - begun) * 1000
+
+    def topic_created(self, elapsed_ms: float, *, is_done: bool, is_system: bool) -> None:
+        """Topics were made or changed by one request, or it was refused."""
+        self._topic_creations.setdefault((is_done, is_system), Histogram(CREATE_EDGES_MS)).add(elapsed_ms)
+
+    def group_created(self, elapsed_ms: float, *, is_done: bool) -> None:
+        """Groups were made or changed by one request, or it was refused."""
+        self._group_creations.setdefault(is_done, Histogram(CREATE_EDGES_MS)).add(elapsed_ms)
+
+    def transaction_finished(self, elapsed_ms: int) -> None:
+        """A transaction was committed so long after its message was made."""
+        self._finishes.add(elapsed_ms // 1000)
+
     # Sampling
 
     def sample(self) -> None:
@@ -261,6 +294,7 @@ class Statistics:
             add(Owner(_PUT, "", topic, queue_id), cell)
             add(Owner(_PUT, "", topic), cell)
             total += cell[0]
+            self._bytes += cell[1]
             if not is_system(topic):
                 of_users += cell[0]
         self._add_total(BROKER_PUT_NUMS, total)
@@ -320,6 +354,23 @@ class Statistics:
             elif owner.kind == DLQ_PUT_NUMS:
                 dead[owner.group, owner.topic] = amounts[Column.COUNT]
         return Totals(puts, gets, sent_back, dead)
+
+    def message_sizes(self) -> Distribution:
+        """Bytes of messages put; those of a batch are taken as equal."""
+        self._gather()
+        return by_bit_length(self._sizes, SIZE_EDGES, self._bytes)
+
+    def topic_creations(self) -> dict[tuple[bool, bool], Distribution]:
+        """Milliseconds that requests took to make topics, by whether they were done, and for a topic of the system."""
+        return {key: histogram.distribution() for key, histogram in self._topic_creations.items()}
+
+    def group_creations(self) -> dict[bool, Distribution]:
+        """Milliseconds that requests took to make groups, by whether they were done."""
+        return {key: histogram.distribution() for key, histogram in self._group_creations.items()}
+
+    def finishes(self) -> Distribution:
+        """Seconds from the making of a transaction's message to its commit."""
+        return self._finishes.distribution()
 
     def topic_put_tps(self, topic: str) -> float:
         """Messages put into this topic per second in the last minute."""

@@ -251,6 +251,7 @@ class Transactions:
             if self._statistics is not None:
                 size = result.end_offset - result.log_offset
                 self._statistics.put(record.topic, record.queue_id, 1, size)
+                self._statistics.transaction_finished(self._clock.time_ms() - half.born_timestamp_ms)
         else:
             del self._committing[key]
         done(status)

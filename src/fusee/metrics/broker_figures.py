@@ -1,4 +1,4 @@
-"""A broker in figures: read from its tables when somebody asks; nothing is counted on the way of a message for it."""
+"""A broker in figures: read from its tables when somebody asks; of messages on their way only sizes are counted."""
 
 from __future__ import annotations
 
@@ -54,6 +54,12 @@ def _traffic(broker: Broker, figures: Figures) -> None:
         labels = (topic, _flag(is_system(topic)))
         figures.add("rocketmq_messages_in_total", count, *labels)
         figures.add("rocketmq_throughput_in_total", size, *labels)
+    statistics = broker.statistics
+    figures.add_histogram("rocketmq_message_size", statistics.message_sizes())
+    for (is_done, is_of_system), found in statistics.topic_creations().items():
+        figures.add_histogram("rocketmq_topic_create_execution_time", found, _status(is_done), _flag(is_of_system))
+    for is_done, found in statistics.group_creations().items():
+        figures.add_histogram("rocketmq_consumer_group_create_execution_time", found, _status(is_done))
     for (group, topic), (count, size) in totals.gets.items():
         labels4 = _labels(broker, group, topic)
         figures.add("rocketmq_messages_out_total", count, *labels4)
@@ -138,6 +144,7 @@ def _store(broker: Broker, figures: Figures) -> None:
 
 
 def _transactions(broker: Broker, figures: Figures) -> None:
+    figures.add_histogram("rocketmq_finish_message_latency", broker.statistics.finishes())
     figures.add("rocketmq_half_messages", broker.store.transactions.pending_count)
     figures.add("rocketmq_commit_messages_total", broker.transactions.committed_count)
     figures.add("rocketmq_rollback_messages_total", broker.transactions.rolled_back_count)
@@ -145,6 +152,10 @@ def _transactions(broker: Broker, figures: Figures) -> None:
 
 def _labels(broker: Broker, group: str, topic: str) -> tuple[str, str, str, str]:
     return group, topic, _flag(topic.startswith(RETRY_PREFIX)), _flag(broker.topics.is_system(topic))
+
+
+def _status(is_done: bool) -> str:
+    return "success" if is_done else "failure"
 
 
 def _flag(value: bool) -> str:

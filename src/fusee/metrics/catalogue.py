@@ -13,10 +13,11 @@ COMMON_LABELS: Final = ("cluster", "node_type", "node_id")
 
 
 class Kind(Enum):
-    """What may be done with its values: a counter only grows, a gauge is what it is now."""
+    """What may be done with its values: a counter grows, a gauge is what it is now, a histogram counts by ranges."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
+    HISTOGRAM = "histogram"
 
 
 class Metric(NamedTuple):
@@ -30,15 +31,28 @@ class Metric(NamedTuple):
 
 _TOPIC = ("topic", "is_system")
 _GROUP = ("consumer_group", "topic", "is_retry", "is_system")
-_C, _G = Kind.COUNTER, Kind.GAUGE
+_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
 
 BROKER: Final = (
     Metric("rocketmq_broker_permission", _G, "Permission bits of the broker: 4 read, 2 write"),
     Metric("rocketmq_topic_number", _G, "Topics on the broker"),
     Metric("rocketmq_consumer_group_number", _G, "Consumer groups on the broker"),
+    Metric(
+        "rocketmq_topic_create_execution_time",
+        _H,
+        "Milliseconds that requests took to make or change topics",
+        ("invocation_status", "is_system"),
+    ),
+    Metric(
+        "rocketmq_consumer_group_create_execution_time",
+        _H,
+        "Milliseconds that requests took to make or change groups",
+        ("invocation_status",),
+    ),
     Metric("rocketmq_processor_watermark", _G, "Requests that wait, by processor", ("processor",)),
     Metric("rocketmq_messages_in_total", _C, "Messages stored", _TOPIC),
     Metric("rocketmq_throughput_in_total", _C, "Bytes stored", _TOPIC),
+    Metric("rocketmq_message_size", _H, "Bytes of messages stored"),
     Metric("rocketmq_messages_out_total", _C, "Messages delivered", _GROUP),
     Metric("rocketmq_throughput_out_total", _C, "Bytes delivered", _GROUP),
     Metric("rocketmq_producer_connections", _G, "Producers that are connected", ("language", "version")),
@@ -56,6 +70,7 @@ BROKER: Final = (
     Metric("rocketmq_send_to_dlq_messages_total", _C, "Messages moved to dead letters", _GROUP),
     Metric("rocketmq_commit_messages_total", _C, "Transactions committed"),
     Metric("rocketmq_rollback_messages_total", _C, "Transactions rolled back"),
+    Metric("rocketmq_finish_message_latency", _H, "Seconds from the making of a transaction's message to its commit"),
     Metric("rocketmq_half_messages", _G, "Transactions that wait for a decision"),
     Metric("rocketmq_storage_size", _G, "Bytes of the commit log"),
     Metric("rocketmq_storage_flush_behind_bytes", _G, "Bytes written and not flushed to disk"),

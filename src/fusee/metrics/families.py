@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from fusee.metrics.catalogue import COMMON_LABELS, Kind, Metric
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from prometheus_client.metrics_core import Metric as Family
+
+    from fusee.broker.histograms import Distribution
 
 SERIES_MAX: Final = 2_000
 OTHERS: Final = "(others)"
@@ -30,6 +32,7 @@ class Figures:
         self._metrics = {metric.name: metric for metric in metrics}
         self._common = tuple(common[name] for name in COMMON_LABELS)
         self._values: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in self._metrics}
+        self._histograms: dict[str, dict[tuple[str, ...], Distribution]] = {}
         self._series_max = series_max
         self.folded = 0
 
@@ -39,9 +42,18 @@ class Figures:
         values = self._values[name]
         values[labels] = values.get(labels, 0) + value
 
+    def add_histogram(self, name: str, found: Distribution, *labels: str) -> None:
+        """The distribution of these labels; of metrics whose labels have few values."""
+        assert len(labels) == len(self._metrics[name].labels), name
+        assert self._metrics[name].kind is Kind.HISTOGRAM, name
+        self._histograms.setdefault(name, {})[labels] = found
+
     def families(self) -> Iterator[Family]:
         """As Prometheus wants them; metrics without a value are left out."""
         for name, metric in self._metrics.items():
+            if name in self._histograms:
+                yield self._histogram(metric)
+                continue
             values = self._bounded(self._values[name])
             if not values:
                 continue
@@ -53,6 +65,13 @@ class Figures:
             for labels, value in values.items():
                 family.add_metric((*self._common, *labels), value)
             yield family
+
+    def _histogram(self, metric: Metric) -> Family:
+        family = HistogramMetricFamily(metric.name, metric.help, labels=(*COMMON_LABELS, *metric.labels))
+        for labels, found in self._histograms[metric.name].items():
+            buckets = [(str(float(edge)), float(n)) for edge, n in zip(found.edges, found.at_most, strict=True)]
+            family.add_metric((*self._common, *labels), [*buckets, ("+Inf", float(found.count))], found.total)
+        return family
 
     def _bounded(self, values: dict[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
         if len(values) <= self._series_max:

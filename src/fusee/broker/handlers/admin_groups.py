@@ -5,6 +5,7 @@ groups go). What groups have consumed is told by `consume_stats`.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fusee.broker.handlers.admin_topics import QUEUES_MAX, known_version
@@ -82,8 +83,8 @@ class GroupHandlers:
     def routes(self) -> dict[RequestCode, Handler]:
         """What is served here."""
         return {
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.create_group,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.create_groups,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: partial(self._timed, self.create_group),
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: partial(self._timed, self.create_groups),
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.get_all_groups,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.get_group,
@@ -94,6 +95,12 @@ class GroupHandlers:
         }
 
     # Configuration
+
+    def _timed(self, handler: Callable[[Command, Link], Command], command: Command, link: Link) -> Command:
+        elapsed_ms = self._statistics.stopwatch()
+        answer = handler(command, link)
+        self._statistics.group_created(elapsed_ms(), is_done=answer.code == ResponseCode.SUCCESS)
+        return answer
 
     def create_group(self, command: Command, link: Link) -> Command:
         """200: make a group, or change it."""

@@ -10,6 +10,7 @@ leaves queues that no client can reach, and CLEAN_UNUSED_TOPIC removes them.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -103,8 +104,8 @@ class TopicHandlers:
     def routes(self) -> dict[RequestCode, Handler]:
         """What is served here."""
         return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.create_topic,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.create_topics,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: partial(self._timed, self.create_topic),
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: partial(self._timed, self.create_topics),
             RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: self.create_static_topic,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.get_all_topics,
@@ -119,6 +120,17 @@ class TopicHandlers:
         }
 
     # Making and deleting
+
+    def _timed(self, handler: Callable[[Command, Link], Command], command: Command, link: Link) -> Command:
+        elapsed_ms = self._statistics.stopwatch()
+        answer = handler(command, link)
+        is_one = command.code == RequestCode.UPDATE_AND_CREATE_TOPIC
+        self._statistics.topic_created(
+            elapsed_ms(),
+            is_done=answer.code == ResponseCode.SUCCESS,
+            is_system=is_one and self._topics.is_system(command.read(CreateTopic).topic),
+        )
+        return answer
 
     def create_topic(self, command: Command, link: Link) -> Command:
         """17: make a topic, or change it."""
