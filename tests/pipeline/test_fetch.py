@@ -7,6 +7,8 @@ import pickle
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +16,10 @@ import pytest
 
 import fusee.sync
 from fusee.errors import ConnectError, DataLossError, InvalidRequestError, TopicNotFoundError
-from fusee.message.model import Message
+from fusee.message.model import Message, MessageQueue
 from fusee.pipeline.fetch import FetchSettings, fetch
 from fusee.pipeline.ranges import QueueRange
+from tests.pipeline.topics_of_tests import SMALL_LOG, expire
 
 COLUMNS = ("queueId", "queueOffset", "body", "tags")
 _numbers = itertools.count()
@@ -162,6 +165,27 @@ def test_offsets_behind_the_end_are_a_loss(
     found = rows(fetch(settings(server, retries=1, fail_on_data_loss=False), asked, COLUMNS))
     assert {queue_id: [body for _, body, _ in some] for queue_id, some in found.items()} == queues
     assert len([record for record in caplog.records if "going on without them" in record.message]) == len(queues)
+
+
+@pytest.mark.parametrize("is_in_bulk", [True, False])
+def test_expired_offsets_are_a_loss_or_left_out(
+    tmp_path: Path, is_in_bulk: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with fusee.sync.embedded(store=tmp_path, topics={"t": 1}, **SMALL_LOG) as server:
+        with server.connect() as mq:
+            (bodies,) = fill(mq, "t", 300, size=500).values()
+        first = expire(server, tmp_path, MessageQueue("t", "embedded", 0))
+        chosen = settings(server, bulk_reads=is_in_bulk)
+        asked = [QueueRange("t", "embedded", 0, 5, 290)]
+        with pytest.raises(DataLossError, match=f"offsets 5 to {first - 1} of topic 't'.*expired or were lost"):
+            list(fetch(chosen, asked, COLUMNS))
+        (found,) = rows(fetch(replace(chosen, fail_on_data_loss=False), asked, COLUMNS)).values()
+        assert [(queue_offset, body) for queue_offset, body, _ in found] == [
+            (place, bodies[place]) for place in range(first, 290)
+        ]
+        assert f"offsets 5 to {first - 1}" in caplog.text
+        gone = [QueueRange("t", "embedded", 0, 0, first)]
+        assert list(fetch(replace(chosen, fail_on_data_loss=False), gone, COLUMNS)) == []
 
 
 def test_a_topic_that_is_not_there(server: fusee.sync.EmbeddedServer) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from queue import Queue
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 
+import fusee.sync
 from fusee.message.model import MessageQueue
-from fusee.pipeline.lag import offsets_behind
-from tests.pipeline.topics_of_tests import BROKER, fill, stream, texts
+from fusee.pipeline.lag import LagListener, offsets_behind
+from tests.pipeline.topics_of_tests import BROKER, SMALL_LOG, expire, fill, source, stream, texts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +56,7 @@ def test_stream_goes_on_where_it_was_and_tells_a_group(
     with server.connect() as mq:
         lag = mq.admin.lag("reports", "orders", owners=False)
         assert lag.total == 0
+        assert [(group, mark.engine) for group, mark in mq.admin.stream_groups().items()] == [("reports", "spark")]
         bodies += fill(server, "orders", range(20, 27))
         assert mq.admin.lag("reports", "orders", owners=False).total == 7
     progress = drain(table.load(), tmp_path)
@@ -114,6 +117,55 @@ def test_expired_offsets_fail_or_are_skipped(spark: SparkSession, server: Embedd
     fill(server, "orders", [7], queues=1)
     drain(table.option("failOnDataLoss", "false").load(), tmp_path)
     assert written(spark, tmp_path) == sorted([*(f"orders {number}" for number in range(5)), "orders 7"])
+
+
+def test_messages_that_expired_fail_a_query_or_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with fusee.sync.embedded(store=store, topics={"orders": 1}, **SMALL_LOG) as server:
+        queue = MessageQueue("orders", BROKER, 0)
+        table = stream(spark, server, subscribe="orders", startingOffsets="earliest").schema("body binary")
+        read = fill(server, "orders", range(3), queues=1)
+        drain(table.load(), tmp_path)
+        sent = fill(server, "orders", range(3, 300), queues=1)
+        first = expire(server, store, queue)
+        assert first > 3
+        with pytest.raises(StreamingQueryException, match=f"begins at {first} now, and 3 was to be read next"):
+            drain(table.load(), tmp_path)
+        drain(table.option("failOnDataLoss", "false").load(), tmp_path)
+        assert written(spark, tmp_path) == sorted([*read, *sent[first - 3 :]])
+
+        begin = json.dumps({"orders": {BROKER: {"0": 1}}})
+        batch = source(spark, server, subscribe="orders", startingOffsets=begin).schema("body binary")
+        with pytest.raises(PySparkException, match="startingOffsets says 1"):
+            batch.load().collect()
+        assert texts(batch.option("failOnDataLoss", "false").load().collect()) == sorted(sent[first - 3 :])
+
+
+def test_lag_is_told_after_each_batch_of_a_query(spark: SparkSession, server: EmbeddedServer, tmp_path: Path) -> None:
+    server.create_topics({"orders": 2, "parts": 1})
+    fill(server, "orders", range(20), queues=2)
+    fill(server, "parts", range(4), queues=1)
+    told: Queue[tuple[str, dict[str, int]]] = Queue()
+    listener = LagListener(lambda query, behind: told.put((query, behind)))
+    spark.streams.addListener(listener)
+    try:
+        table = stream(
+            spark, server, subscribe="orders,parts", startingOffsets="earliest", maxOffsetsPerTrigger=12
+        ).schema("body binary")
+        query = (
+            table.load()
+            .writeStream.format("noop")
+            .queryName("nightly")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        first, second = told.get(timeout=60), told.get(timeout=60)
+    finally:
+        spark.streams.removeListener(listener)
+    assert first == ("nightly", {"orders": 10, "parts": 2})
+    assert second == ("nightly", {"orders": 0, "parts": 0})
 
 
 def test_latest_begins_after_what_is_there_and_keeps_it_through_failed_batches(
