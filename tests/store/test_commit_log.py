@@ -101,6 +101,34 @@ def test_failed_write_gives_the_places_back_and_clears_what_it_left() -> None:
     assert log.write() == 220
 
 
+def test_large_parts_are_written_from_where_they_lie_and_small_ones_together() -> None:
+    disk = SimulatedDisk()
+    log = new_log(disk, StoreConfig(mapped_file_size_commit_log=1 << 20))
+    places = {put(log, size): size for size in (100, 200, 20_000, 30_000, 300, 400, 40_000, 500)}
+    log.write()
+    assert {place: len(log.record_at(place) or b"") for place in places} == places
+    assert log.written_offset == sum(places.values())
+    assert log.gathered_bytes == 0
+    assert put(log, 600) == log.written_offset
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3, 4])
+def test_failed_write_of_a_part_keeps_the_parts_before_it(failing: int) -> None:
+    disk = SimulatedDisk()
+    log = new_log(disk, StoreConfig(mapped_file_size_commit_log=1 << 20))
+    sizes = (300, 20_000, 30_000, 400)
+    places = [put(log, size) for size in sizes]
+    disk.fail_write(failing, code=errno.ENOSPC, tear_at=200)
+    with pytest.raises(StoreFullError):
+        log.write()
+    assert log.end_offset == log.written_offset == places[failing - 1]
+    assert [len(log.record_at(place) or b"") for place in places[: failing - 1]] == list(sizes[: failing - 1])
+    (file,) = (file for _, file in log.segments())
+    assert not any(file.view()[log.end_offset :])
+    assert put(log, 500) == places[failing - 1]
+    assert log.write() == places[failing - 1] + 500
+
+
 def test_failed_write_behind_a_roll_keeps_what_the_first_segment_took() -> None:
     disk = SimulatedDisk()
     log = new_log(disk)

@@ -6,8 +6,8 @@ A record never crosses a border: when record + 8 bytes do not fit, the rest of t
 record goes to the start of the next one. Records are contiguous from the first segment's start.
 
 Appending is in two steps. `append` gives a record its place and keeps its bytes; `write` hands everything gathered
-to the operating system, one pwrite for each segment touched. The broker calls it once per turn of its loop; with the
-transient pool a timer calls it, which is the reference's commit step. Three offsets follow each other:
+to the operating system, large parts as they are and small ones together. The broker calls it once per turn of its loop;
+with the transient pool a timer calls it, which is the reference's commit step. Three offsets follow each other:
 
     end_offset       the next record's place         >=  written_offset   readable, survives the process
                                                      >=  flushed offset   survives the machine (`durability`)
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from fusee.store.filesystem import File, FileSystem
 
 _BLANK_SIZE: Final = 8
+# From here on a copy costs more than a call of the operating system.
+_ALONE_SIZE_MIN: Final = 16 * 1024
 _SIZE: Final = struct.Struct(">i")
 
 
@@ -167,7 +169,10 @@ class CommitLog:
         try:
             for start, parts in runs:
                 log.end_offset = start  # behind the blank of the segment before, if there was one
-                self._write_run(start, parts[0] if len(parts) == 1 else b"".join(parts))
+                if len(parts) == 1:
+                    self._write_run(start, parts[0])
+                else:
+                    self._write_parts(parts)
         except BaseException:
             self._forget_gathered()
             raise
@@ -283,6 +288,20 @@ class CommitLog:
         self._gather_end = self._log.end_offset + self._gathered_max - self._record_size_max
         self._parts = []
         self._runs.append((start, self._parts))
+
+    def _write_parts(self, parts: list[bytes]) -> None:
+        """Write these behind each other: large ones from where they lie, small ones joined."""
+        log = self._log
+        small: list[bytes] = []
+        for part in parts:
+            if len(part) < _ALONE_SIZE_MIN:
+                small.append(part)
+                continue
+            if small:
+                self._write_run(log.end_offset, b"".join(small))
+                small.clear()
+            self._write_run(log.end_offset, part)
+        self._write_run(log.end_offset, b"".join(small))
 
     def _write_run(self, start: int, data: bytes | memoryview) -> None:
         if not data:
