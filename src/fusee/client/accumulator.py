@@ -18,13 +18,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from fusee.client.outgoing_batch import Entry, GatheredBatch
+from fusee.client.gathered_entries import without_cancelled
+from fusee.client.outgoing_batch import GatheredBatch
 from fusee.errors import ConfigError
 from fusee.message.batch import ELEMENT_SIZE_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fusee.client.gathered_entries import Entry
     from fusee.client.publication import Publication
     from fusee.client.results import SendResult
     from fusee.clock import TimerHandle, Timers
@@ -76,12 +78,10 @@ class Kind:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        entries, self.entries = self.entries, []
+        entries, self.entries = without_cancelled(self.entries), []
         keys, self.keys = self.keys, []
         self._accumulator.held -= self.size
         self.size = 0
-        if any(entry[0].cancelled() for entry in entries):
-            entries = [entry for entry in entries if not entry[0].cancelled()]
         if not entries:
             self._accumulator.forget_if_idle(self)
             return

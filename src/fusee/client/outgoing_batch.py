@@ -9,28 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from copy import copy
-from struct import Struct
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
+from fusee.client.gathered_entries import deliver_each, join_entries
 from fusee.client.outgoing import Outgoing
 from fusee.client.results import SendResult
-from fusee.message.batch import ELEMENT_SIZE_MIN, batch_element, join_batch
+from fusee.message.batch import batch_element, join_batch
 from fusee.message.properties import decode_properties
 from fusee.wire.hot_decode import SendAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from fusee.client.gathered_entries import Entry
     from fusee.client.outlet import Lane
     from fusee.client.results import SendStatus
     from fusee.message.model import Message
     from fusee.wire.command import Command
 
-Entry: TypeAlias = "tuple[asyncio.Future[SendResult], str, int, bytes, str]"
-"""A gathered message: who waits for its result, its unique id, flag, body and properties."""
-
-_HEAD: Final = Struct(">iiiii")
 _KEYS_SIZE_MAX: Final = 8192
 
 
@@ -94,55 +91,26 @@ def batch_properties(
 class GatheredBatch(OutgoingBatch):
     """The send of a batch that was gathered; everyone who gave a message gets a result of his own."""
 
-    futures: Sequence[asyncio.Future[SendResult]] = ()
+    entries: list[Entry]
     over: Callable[[], object]
 
     @classmethod
-    def joined(cls, entries: Sequence[Entry], *, loop: asyncio.AbstractEventLoop) -> GatheredBatch:
+    def joined(cls, entries: list[Entry], *, loop: asyncio.AbstractEventLoop) -> GatheredBatch:
         """A batch of these."""
-        parts: list[bytes] = []
-        body_size = properties_size = last_flag = -1
-        head = tail = b""
-        for _, _, flag, body, text in entries:
-            properties = text.encode()
-            # Most messages are as long as the one before.
-            if len(body) != body_size or len(properties) != properties_size or flag != last_flag:
-                body_size, properties_size, last_flag = len(body), len(properties), flag
-                head = _HEAD.pack(ELEMENT_SIZE_MIN + body_size + properties_size, 0, 0, flag, body_size)
-                tail = properties_size.to_bytes(2, "big")
-            parts += (head, body, tail, properties)
         batch = cls(loop=loop)
-        batch.futures = [entry[0] for entry in entries]
+        batch.entries = entries
         batch.unique_ids = [entry[1] for entry in entries]
-        batch.body = b"".join(parts)
+        batch.body = join_entries(entries)
         return batch
 
     def deliver(self, result: SendResult) -> None:
-        offset_ids = result.offset_id.split(",")
-        futures = self.futures
-        if len(offset_ids) != len(futures):
-            for future in futures:
-                if not future.done():
-                    future.set_result(result)
-        else:
-            status, queue, durability = result.status, result.queue, result.durability
-            transaction_id, region_id, trace_on = result.transaction_id, result.region_id, result.trace_on
-            queue_offset = result.queue_offset
-            for future, unique_id, offset_id in zip(futures, self.unique_ids, offset_ids, strict=True):
-                if not future.done():
-                    future.set_result(
-                        SendResult(
-                            status, unique_id, offset_id, queue, queue_offset, transaction_id, region_id, trace_on,
-                            durability,
-                        )
-                    )  # fmt: skip
-                queue_offset += 1
+        deliver_each(self.entries, result)
         self.set_result(result)
         self.over()
 
     def refuse(self, error: type | BaseException) -> None:
-        for future in self.futures:
-            if not future.done():
-                future.set_exception(copy(error))  # each is raised on its own, with a trace of its own
+        for entry in self.entries:
+            if not entry[0].done():
+                entry[0].set_exception(copy(error))  # each is raised on its own, with a trace of its own
         asyncio.Future.cancel(self)  # nobody waits for the batch as such
         self.over()

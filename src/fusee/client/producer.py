@@ -19,7 +19,6 @@ from fusee.client.content import (
     identified,
     message_of,
     order_text,
-    plain_property_text,
     property_text,
     system_flag,
 )
@@ -31,6 +30,7 @@ from fusee.client.payloads import encode_body
 from fusee.client.recall import decode_recall_handle
 from fusee.client.selection import place_of_key
 from fusee.client.send_watch import SendWatch
+from fusee.client.usual_send import UsualSends
 from fusee.errors import ClientStateError, ConfigError, FuseeError, MessageError
 from fusee.message import properties as names
 from fusee.message.batch import check_batch
@@ -66,7 +66,7 @@ _FLAG_LIMIT: Final = 1 << 31
 _UNSAID: Final[dict[str, object]] = {"keys": (), "flag": 0, "delay_level": 0, "wait_stored": True}
 
 
-class Producer:
+class Producer(UsualSends):
     """Sends messages to any topic. Use it as an async context manager, or start and close it."""
 
     def __init__(
@@ -148,6 +148,7 @@ class Producer:
                 detects=send_latency_fault_enable and start_detector_enable,
             ),
         )
+        self._publications = self._dispatch.publications
         self._accumulator = (
             Accumulator(
                 self._begin_gathered,
@@ -220,134 +221,90 @@ class Producer:
 
     # Sending
 
-    @overload
-    def send(
-        self,
-        topic: Message,
-        *,
-        order_by: object = None,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        selector_argument: object = None,
-        timeout_ms: int | None = None,
-    ) -> asyncio.Future[SendResult]: ...
+    if TYPE_CHECKING:
+        # The two forms of the call; both are that of `UsualSends`.
+        @overload  # type: ignore[override]
+        def send(
+            self,
+            topic: Message,
+            *,
+            order_by: object = None,
+            queue: MessageQueue | None = None,
+            selector: Selector | None = None,
+            selector_argument: object = None,
+            timeout_ms: int | None = None,
+        ) -> asyncio.Future[SendResult]: ...
 
-    @overload
-    def send(
-        self,
-        topic: str,
-        body: object,
-        *,
-        tag: str | None = None,
-        key: str | None = None,
-        keys: str | Iterable[str] = (),
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        order_by: object = None,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        selector_argument: object = None,
-        delay_level: int = 0,
-        deliver_in: float | timedelta | None = None,
-        deliver_at: datetime | None = None,
-        wait_stored: bool = True,
-        timeout_ms: int | None = None,
-    ) -> asyncio.Future[SendResult]: ...
+        @overload
+        def send(
+            self,
+            topic: str,
+            body: object,
+            *,
+            tag: str | None = None,
+            key: str | None = None,
+            keys: str | Iterable[str] = (),
+            properties: Mapping[str, str] | None = None,
+            flag: int = 0,
+            order_by: object = None,
+            queue: MessageQueue | None = None,
+            selector: Selector | None = None,
+            selector_argument: object = None,
+            delay_level: int = 0,
+            deliver_in: float | timedelta | None = None,
+            deliver_at: datetime | None = None,
+            wait_stored: bool = True,
+            timeout_ms: int | None = None,
+        ) -> asyncio.Future[SendResult]: ...
 
-    def send(
+        def send(self, topic: str | Message, body: object = None, **options: Any) -> asyncio.Future[SendResult]: ...
+
+    def _send_alone(
+        self,
+        publication: Publication,
+        unique_id: str,
+        body: bytes,
+        properties: str,
+        choose: Choice | None,
+        order: str | None,
+        timeout: float,
+    ) -> asyncio.Future[SendResult]:
+        """Send a usual message in a request of its own."""
+        dispatch = self._dispatch
+        out = Outgoing(loop=self._loop)
+        out.owner = dispatch
+        out.publication = publication
+        out.lane = out.link = None
+        out.unique_id = unique_id
+        out.properties = properties
+        if len(body) >= self._threshold:
+            out.body, out.sys_flag = self._compression.apply(body, 0)
+        else:
+            out.body = body
+        if choose is not None:
+            out.choose = choose
+        out.retries = self._retries
+        out.timeout = timeout
+        out.deadline = self._monotonic() + timeout
+        if choose is None:
+            dispatch.begin(out)
+        else:
+            self._begin(out, order)
+        return out
+
+    def _send_unusual(
         self,
         topic: str | Message,
-        body: object = None,
-        *,
-        tag: str | None = None,
-        key: str | None = None,
-        keys: str | Iterable[str] = (),
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        order_by: object = None,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        selector_argument: object = None,
-        delay_level: int = 0,
-        deliver_in: float | timedelta | None = None,
-        deliver_at: datetime | None = None,
-        wait_stored: bool = True,
-        timeout_ms: int | None = None,
+        body: object,
+        order_by: object,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        selector_argument: object,
+        timeout_ms: int | None,
+        options: dict[str, Any],
     ) -> asyncio.Future[SendResult]:
-        """Send a message; await the future for its result.
-
-        The body is bytes, text, or any value with a JSON form. `key`, or several `keys`, is what the message can be
-        looked up by. At most one of these fixes the queue: `order_by` (messages of equal key go to one queue, each when
-        the one before it is answered), `queue` (this very queue), `selector` (called with the queues, the message and
-        `selector_argument`). At most one of these puts the delivery off: `delay_level` (1 to 18), `deliver_in`
-        (seconds), `deliver_at`. With `wait_stored` False the broker answers before the message is flushed and
-        replicated. Instead of all this a `Message` may be given.
-
-        Raises MessageError or PayloadError at once for what cannot be sent, ClientStateError when the producer is not
-        running. The future fails with a TransportError or RemoteError, or with SendFailedError after several tries.
-        Cancelling it forgets the send; if the message had left already, it may be stored all the same.
-        """
-        if self.state is not ServiceState.RUNNING:
-            self._refuse_state()
-        if (
-            type(topic) is str
-            and type(body) is bytes
-            and properties is None
-            and selector is None
-            and wait_stored
-            and not (keys or delay_level or flag or deliver_in is not None or deliver_at is not None)
-            and not self._dispatch.is_watching
-        ):
-            # The usual message: its properties are put together without a dictionary in between.
-            unique_id = self._next_id()
-            order = None
-            if tag is None and key is None and order_by is None:
-                text: str | None = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02"
-            else:
-                order = None if order_by is None else order_text(order_by)
-                text = plain_property_text(unique_id, tag, key, order)
-            size = len(body)
-            if text is not None and 0 < size <= self.max_message_size:
-                dispatch = self._dispatch
-                publication = dispatch.publications.get(topic) or dispatch.publication(topic)
-                choose = None
-                if order_by is not None or queue is not None:
-                    choose = self._choice(None, order_by, queue, None, None)
-                timeout = self._timeout if timeout_ms is None else self._timeout_of(timeout_ms)
-                accumulator = self._accumulator
-                if (
-                    accumulator is not None
-                    and size < self._threshold
-                    and (choose is None or (publication.lanes and (topic, order) not in dispatch.in_order))
-                ):
-                    return accumulator.add(
-                        publication, None if choose is None else choose(publication).queue, True, tag,
-                        unique_id, 0, body, text, key, timeout,
-                    )  # fmt: skip
-                out = Outgoing(loop=self._loop)
-                out.owner = dispatch
-                out.publication = publication
-                out.lane = out.link = None
-                out.unique_id = unique_id
-                out.properties = text
-                if size >= self._threshold:
-                    out.body, out.sys_flag = self._compression.apply(body, 0)
-                else:
-                    out.body = body
-                if choose is not None:
-                    out.choose = choose
-                out.retries = self._retries
-                out.timeout = timeout
-                out.deadline = self._monotonic() + timeout
-                if choose is None:
-                    dispatch.begin(out)
-                else:
-                    self._begin(out, order)
-                return out
-        message = self._message(
-            topic, body, order_by, tag=tag, key=key, keys=keys, properties=properties, flag=flag,
-            delay_level=delay_level, deliver_in=deliver_in, deliver_at=deliver_at, wait_stored=wait_stored,
-        )  # fmt: skip
+        """Send a message in any form; `options` are those that belong to the message alone."""
+        message = self._message(topic, body, order_by, **options)
         choose = self._choice(message, order_by, queue, selector, selector_argument)
         timeout = self._timeout_of(timeout_ms)
         sent = self._gathered(message, choose, order_by, timeout)
