@@ -7,6 +7,10 @@ import sys
 
 import pytest
 
+from fusee.compiled import is_compiled
+from fusee.message.record import encode_record
+from tests.pipeline.test_batches import KAFKA_NAMES, NAMES, message
+
 HEAVY = (
     "fusee.admin",
     "fusee.broker",
@@ -31,3 +35,16 @@ def test_each_loads_no_more_than_its_part(modules: str, heavy: tuple[str, ...]) 
     program = f"import sys, {modules}; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert tuple(done.stdout.split()) == heavy
+
+
+def test_decoding_loads_neither_pandas_nor_functions_of_arrow() -> None:
+    """Arrow loads pandas on the sly, where it is installed, when it turns arrays of NumPy into its own or back."""
+    record = encode_record(message(7, properties={"KEYS": "k", "TAGS": "t", "UNIQ_KEY": "u"}))
+    columns = KAFKA_NAMES[:-1] if not is_compiled("fusee.store.property_table") else (*KAFKA_NAMES, *NAMES)
+    program = (
+        "import sys; from fusee.pipeline.batches import record_batches; "
+        f"rows = sum(each.num_rows for each in record_batches([{record!r}], {columns!r}, broker_name='b')); "
+        "print(rows, *sorted({'pandas', 'pyarrow.compute', 'asyncio', 'ssl'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1"]

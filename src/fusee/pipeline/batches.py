@@ -224,8 +224,7 @@ class _Rows:
         self._broker_name = broker_name
 
     def time(self, name: str) -> Any:
-        values = _numbers(self.column(name).view(pa.int64()))
-        return _fixed(_TIME, values * 1000)
+        return _fixed(_TIME, _numbers(self.column(name), np.int64) * 1000)
 
     def broker_name(self) -> Any:
         size = len(self._broker_name)
@@ -259,7 +258,7 @@ class _Rows:
 
     def transaction_id(self) -> Any:
         given = self.property(names.TRANSACTION_ID)
-        in_transaction = _numbers(self.column("sys_flag")) & SysFlag.TRANSACTION_MASK != 0
+        in_transaction = _numbers(self.column("sys_flag"), np.int32) & SysFlag.TRANSACTION_MASK != 0
         if not in_transaction.any():
             return given
         unique_ids = self.property(names.UNIQ_KEY)
@@ -277,7 +276,7 @@ class _Rows:
 
     def headers(self) -> Any:
         maps = self.column("properties")
-        entries = pa.StructArray.from_arrays([maps.keys, maps.items.cast(pa.binary())], names=["key", "value"])
+        entries = pa.StructArray.from_arrays([maps.keys, maps.items.view(pa.binary())], names=["key", "value"])
         return pa.ListArray.from_arrays(maps.offsets, entries)
 
 
@@ -291,8 +290,12 @@ def _compute() -> Any:
     return pc
 
 
-def _numbers(column: Any) -> NDArray[Any]:
-    return np.asarray(column)
+def _numbers(column: Any, kind: type[np.integer[Any]]) -> NDArray[Any]:
+    """The numbers of a column without nulls that begins at the start of its buffer.
+
+    `np.asarray` would do, and have Arrow load pandas in every worker.
+    """
+    return np.frombuffer(column.buffers()[1], kind, len(column))
 
 
 def _fixed(kind: Any, values: NDArray[Any]) -> Any:
@@ -347,7 +350,7 @@ _COLUMNS: Final[dict[str, Callable[[_Rows], Any]]] = {
     "transactionId": _Rows.transaction_id,
     "delayLevel": lambda rows: rows.number(names.DELAY, pa.int32()),
     "deliverAt": _Rows.deliver_at,
-    "key": lambda rows: rows.property(names.KEYS).cast(pa.binary()),
+    "key": lambda rows: rows.property(names.KEYS).view(pa.binary()),
     "value": _same("body"),
     "partition": _same("queue_id"),
     "offset": _same("queue_offset"),

@@ -109,7 +109,11 @@ cdef class PropertyTable:
             arrow.string(), found, [None, arrow.py_buffer(self._name_offsets[: found + 1]), arrow.py_buffer(self._names)]
         )
         values = self._taken(np.arange(found, dtype=np.int32))
-        return arrow.MapArray.from_arrays(arrow.array(self._row_offsets), names, values)
+        # Not by arrow.array, which would load pandas.
+        offsets = arrow.Array.from_buffers(
+            arrow.int32(), self._count + 1, [None, arrow.py_buffer(self._row_offsets)]
+        )
+        return arrow.MapArray.from_arrays(offsets, names, values)
 
     def values_of(self, str name not None):
         """The values of one property, null where a row has none."""
