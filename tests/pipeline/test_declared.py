@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 
 from fusee.errors import ConfigError, FuseeError
-from fusee.pipeline.declared import is_sparks_own, read_pipeline, start_pipeline
+from fusee.pipeline.declared import is_sparks_own, read_pipeline, run_sparks_own, start_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,6 +177,27 @@ def test_steps_that_cannot_be_made_are_told(spark: SparkSession, tmp_path: Path)
         )
         with pytest.raises(ConfigError, match=said):
             start_pipeline(spark, read_pipeline(file))
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(900)
+def test_sparks_own_runner_reads_a_topic_and_writes_to_one(server: EmbeddedServer, tmp_path: Path) -> None:
+    folder = tmp_path / "declarative"
+    shutil.copytree(EXAMPLES / "declarative", folder)
+    program = folder / "transformations" / "orders.py"
+    program.write_text(program.read_text().replace("127.0.0.1:9876", server.name_server))
+    file = folder / "spark-pipeline.yml"
+    file.write_text(file.read_text().replace("file:///tmp/fusee-paid-orders", f"file://{tmp_path / 'storage'}"))
+    assert is_sparks_own(file)
+    server.create_topics({"orders": 2, "paid-orders": 1})
+    with server.connect() as mq:
+        for number in range(10):
+            mq.send("orders", b"order %d" % number, key=f"k{number}", tag=("paid", "open")[number % 2])
+    assert run_sparks_own(file, conf={"spark.ui.enabled": "false", "spark.log.level": "ERROR"}) == 0
+    assert read_all(server, "paid-orders") == [b"order %d" % number for number in range(0, 10, 2)]
+    (table,) = (folder / "spark-warehouse").glob("orders_by_tag")
+    counts = {row["tags"]: row["count"] for row in pq.read_table(table).to_pylist()}
+    assert counts == {"paid": 5, "open": 5}
 
 
 def test_a_file_for_sparks_own_pipelines_is_recognised(tmp_path: Path) -> None:
