@@ -60,12 +60,19 @@ def main(report: Path) -> None:
             await demo_cluster.play(cluster, faults)
 
     with tempfile.TemporaryDirectory(prefix="fusee-demo-") as folder, ExitStack() as ending:
-        cluster = LocalCluster(groups=2, replicas=2, name_servers=2, role="sync", settings=demo_messages.SETTINGS)
+        cluster = LocalCluster(
+            groups=2,
+            replicas=2,
+            replicated_groups=1,
+            name_servers=2,
+            role="sync",
+            settings=demo_messages.SETTINGS,
+        )
         with chapter("A cluster on this machine") as start, out.status("starting") as status:
             cluster.start(progress=lambda what, done, total: status.update(f"{what}: {done} of {total}"))
             ending.callback(cluster.stop)
             start.done(f"{cluster.shape.text}: {len(cluster.nodes)} processes")
-            start.fact("processes: name servers, masters, slaves", "2, 2, 2")
+            start.fact("processes: name servers, masters, slaves", "2, 2, 1")
         run(with_clients(cluster))
         with chapter("Topics as tables: Spark on the same cluster") as pipeline:
             demo_pipeline.play(cluster.name_servers, Path(folder), pipeline)

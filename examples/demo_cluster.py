@@ -202,7 +202,7 @@ def report(sights: Sights, chapter: Chapter) -> None:
     pause = max(later[0] - earlier[0] for earlier, later in pairwise(sights.accepted))
     assert wanted <= found
     chapter.done(
-        f"{len(wanted):,} sends were acknowledged, on two disks each while both were there; all of them were read"
+        f"{len(wanted):,} sends were acknowledged, by {VICTIM} only when its slave had them too; all of them were read"
     )
     out.print(
         f"  [dim]longest time without an acknowledgement: {pause * 1000:.0f} ms; sends that failed: {sights.failed}; "

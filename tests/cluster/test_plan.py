@@ -43,10 +43,22 @@ def test_nodes_have_the_names_people_give_them() -> None:
     assert nodes[2].address == "127.0.0.1:9896"
 
 
+def test_only_the_first_groups_have_slaves_and_other_masters_wait_for_none() -> None:
+    shape = Shape(groups=2, replicas=2, replicated_groups=1, name_servers=1, role="sync", first_port=9876)
+    assert [(node.name, node.role) for node in nodes_of(shape)] == [
+        ("namesrv-1", ""),
+        ("broker-a", "SYNC_MASTER"),
+        ("broker-a-s1", "SLAVE"),
+        ("broker-b", "ASYNC_MASTER"),
+    ]
+    assert shape.text == "2 groups, 1 slave for 1 of them, 1 name server, role sync, flush async"
+
+
 shapes = st.builds(
     Shape,
     groups=st.integers(1, 8),
     replicas=st.integers(1, 8),
+    replicated_groups=st.one_of(st.none(), st.just(0), st.just(1)),
     name_servers=st.integers(1, 9),
     role=st.sampled_from(["sync", "async"]),
     first_port=st.sampled_from([0, 1024, 30_000]),
@@ -69,6 +81,7 @@ def test_ports_and_names_never_collide(shape: Shape) -> None:
         ({"replicas": 10}, "replicas = 10: between 1 and 9"),
         ({"name_servers": 10}, "name_servers = 10"),
         ({"groups": 26, "replicas": 9}, f"234 brokers; at most {BROKERS_MAX}"),
+        ({"replicated_groups": 3}, "replicated_groups = 3: between 0 and 2, the groups"),
         ({"role": "both"}, "role = 'both': write sync or async"),
         ({"flush": ""}, "flush = '': write sync or async"),
         ({"first_port": 80}, "port 80: between 1024"),

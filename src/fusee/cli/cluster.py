@@ -60,6 +60,10 @@ def start_cluster(
         int | None,
         typer.Option(metavar="N", min=1, max=9, help="Brokers of each group: a master, the others slaves. [2]"),
     ] = None,
+    replicated_groups: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, max=26, help="Groups that have slaves, the first ones. [all]"),
+    ] = None,
     name_servers: Annotated[
         int | None, typer.Option("--namesrvs", metavar="N", min=1, max=9, help="Name servers. [3]")
     ] = None,
@@ -109,6 +113,7 @@ def start_cluster(
     given = {
         "groups": groups,
         "replicas": replicas,
+        "replicated_groups": replicated_groups,
         "name_servers": name_servers,
         "role": None if role is None else role.value,
         "flush": None if flush is None else flush.value,

@@ -78,6 +78,7 @@ class LocalCluster:
         *,
         groups: int = 2,
         replicas: int = 2,
+        replicated_groups: int | None = None,
         name_servers: int = 3,
         role: str = "async",
         flush: str = "async",
@@ -88,13 +89,15 @@ class LocalCluster:
     ) -> None:
         """A new cluster, or the one that is already in the folder `data`, if that has the same shape.
 
-        Without `data` it lives in a temporary folder, which `stop` deletes. `role` and `flush` are `sync` or `async`,
+        Without `data` it lives in a temporary folder, which `stop` deletes. `replicated_groups` says how
+        many groups have slaves, if not all. `role` and `flush` are `sync` or `async`,
         `settings` are more settings for every broker, in either spelling. Raises ConfigError.
         """
         processes.check_system()
         self._shape = Shape(
             groups=groups,
             replicas=replicas,
+            replicated_groups=replicated_groups,
             name_servers=name_servers,
             role=role,
             flush=flush,

@@ -124,6 +124,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     groups: int = 2
     replicas: int = 2
     """Brokers of a group: one master, the others are slaves."""
+    replicated_groups: int | None = None
+    """So many groups, the first ones, have slaves; None is all of them. A master without slaves waits for none."""
     name_servers: int = 3
     role: str = "async"
     """`sync`: a message is acknowledged when a slave has it. `async`: when the master has it."""
@@ -141,10 +143,12 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         for name, maximum in (("groups", GROUPS_MAX), ("replicas", REPLICAS_MAX), ("name_servers", NAME_SERVERS_MAX)):
             if not 1 <= getattr(self, name) <= maximum:
                 raise ConfigError(f"{name} = {getattr(self, name)}: between 1 and {maximum}")
-        if self.groups * self.replicas > BROKERS_MAX:
+        if self.replicated_groups is not None and not 0 <= self.replicated_groups <= self.groups:
+            raise ConfigError(f"replicated_groups = {self.replicated_groups}: between 0 and {self.groups}, the groups")
+        if self.broker_count > BROKERS_MAX:
             raise ConfigError(
-                f"{self.groups} groups of {self.replicas} are {self.groups * self.replicas} brokers; at most "
-                f"{BROKERS_MAX} are started on one machine"
+                f"{self.groups} groups of {self.replicas} are {self.broker_count} brokers; at most {BROKERS_MAX} are "
+                "started on one machine"
             )
         for name in ("role", "flush"):
             if getattr(self, name) not in ("sync", "async"):
@@ -152,6 +156,15 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         self._check_ports()
         if len(self.settings) > _SETTINGS_MAX:
             raise ConfigError(f"{len(self.settings)} settings; at most {_SETTINGS_MAX}")
+
+    def replicas_of(self, group: int) -> int:
+        """Brokers of a group, by its number from 0."""
+        return self.replicas if self.replicated_groups is None or group < self.replicated_groups else 1
+
+    @property
+    def broker_count(self) -> int:
+        """Masters and slaves together."""
+        return sum(map(self.replicas_of, range(self.groups)))
 
     @property
     def brokers_from(self) -> int:
@@ -163,7 +176,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             if self.first_broker_port:
                 raise ConfigError("a first port for brokers needs one for name servers too")
             return
-        span = _BROKER_STEP * self.groups * self.replicas
+        span = _BROKER_STEP * self.broker_count
         for port, last_port in (
             (self.first_port, self.first_port if self.first_broker_port else self.brokers_from + span),
             (self.brokers_from, self.brokers_from + span),
@@ -176,6 +189,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """The shape as people say it."""
         slaves = self.replicas - 1
         followers = "no slaves" if not slaves else f"{slaves} slave{'s' * (slaves > 1)} each"
+        if slaves and self.replicated_groups is not None:
+            followers = f"{followers.removesuffix(' each')} for {self.replicated_groups} of them"
         return (
             f"{self.groups} group{'s' * (self.groups > 1)}, {followers}, {self.name_servers} name "
             f"server{'s' * (self.name_servers > 1)}, role {self.role}, flush {self.flush}"
@@ -192,9 +207,12 @@ def nodes_of(shape: Shape, ports: Sequence[int] = ()) -> tuple[Node, ...]:
             yield Node(name=f"namesrv-{index + 1}", kind=Kind.NAME_SERVER, host=shape.host, port=port)
 
     def brokers() -> Iterator[Node]:
-        for index in range(shape.groups * shape.replicas):
-            number, broker_id = divmod(index, shape.replicas)
+        places = [
+            (number, broker_id) for number in range(shape.groups) for broker_id in range(shape.replicas_of(number))
+        ]
+        for index, (number, broker_id) in enumerate(places):
             group = f"broker-{chr(ord('a') + number)}"
+            role = "async" if shape.replicas_of(number) < shape.replicas else shape.role
             if shape.first_port:
                 port = shape.brokers_from + index * _BROKER_STEP
                 fast_port, ha_port = port - 2, port + 1
@@ -205,7 +223,7 @@ def nodes_of(shape: Shape, ports: Sequence[int] = ()) -> tuple[Node, ...]:
                 kind=Kind.BROKER,
                 group=group,
                 broker_id=broker_id,
-                role="SLAVE" if broker_id else f"{shape.role.upper()}_MASTER",
+                role="SLAVE" if broker_id else f"{role.upper()}_MASTER",
                 host=shape.host,
                 port=port,
                 fast_port=fast_port,
@@ -217,7 +235,7 @@ def nodes_of(shape: Shape, ports: Sequence[int] = ()) -> tuple[Node, ...]:
 
 def ports_needed(shape: Shape) -> int:
     """How many ports that are."""
-    return shape.name_servers + 3 * shape.groups * shape.replicas
+    return shape.name_servers + 3 * shape.broker_count
 
 
 class NodeFiles:

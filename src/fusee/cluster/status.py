@@ -68,8 +68,11 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def cluster_status(state: ClusterState, data: Path, observation: Observation) -> ClusterStatus:
     """Everything there is to tell. Reads files of stores."""
-    is_sync = state.shape.role == "sync"
-    copies = {each.node.name: _copy(each, NodeFiles(data, each.node), is_sync) for each in observation.brokers}
+    in_sync = {each.node.group for each in observation.brokers if each.node.role == "SYNC_MASTER"}
+    copies = {
+        each.node.name: _copy(each, NodeFiles(data, each.node), each.node.group in in_sync)
+        for each in observation.brokers
+    }
     nodes = tuple(
         _broker_status(each, data, observation, copies)
         if each.node.is_broker
