@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SITE_STAMP := $(VENV)/.site-installed
 WORKERS ?= auto
-HOT_TESTS := tests/test_compiled.py tests/wire tests/transport tests/namesrv tests/store/test_*.py tests/message tests/client/test_*.py tests/broker/handlers
+HOT_TESTS := tests/test_compiled.py tests/wire tests/transport tests/namesrv tests/store/test_*.py tests/message tests/client/test_*.py tests/broker/handlers tests/pipeline/test_row_messages.py tests/pipeline/test_row_encoding.py
 
 .DEFAULT_GOAL := help
 .PHONY: help compile demo run browser test test-interpreted readme test-long check format interop interop-quick bench bench-quick bench-spark soak soak-quick limits docs site clean

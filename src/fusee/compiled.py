@@ -46,6 +46,7 @@ HOT_MODULES: Final = (
     "fusee.store.record_parts",
     "fusee.store.record_places",
     "fusee.store.property_table",
+    "fusee.pipeline.row_messages",
 )
 """What decides throughput; each is small, and complete without a compiler."""
 

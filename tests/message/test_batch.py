@@ -11,7 +11,6 @@ from fusee.message.batch import (
     BatchElement,
     batch_element,
     check_batch,
-    count_batch,
     join_batch,
     split_batch,
     unwrap_message,
@@ -180,19 +179,3 @@ def test_unwrap_when_body_is_no_batch_is_refused() -> None:
             ),
             size_max=500,
         )
-
-
-def test_count_batch_counts_looks_for_a_mark_in_properties_and_checks_as_split_does() -> None:
-    body = join_batch([BatchElement(0, b"DELAY\x01", b"a\x011\x02"), BatchElement(0, b"x" * 50, b"b\x012\x02")])
-    assert count_batch(body, body_size_max=50, mark=b"DELAY") == (2, False)
-    marked = body + join_batch([BatchElement(0, b"", b"DELAY\x013\x02")])
-    assert count_batch(marked, body_size_max=50, mark=b"DELAY") == (3, True)
-    assert count_batch(b"", body_size_max=50, mark=b"DELAY") == (0, False)
-    with pytest.raises(MessageError, match="body of 50 bytes"):
-        count_batch(body, body_size_max=49, mark=b"")
-    for cut in range(1, len(body)):
-        if cut != len(join_batch(split_batch(body)[:1])):
-            with pytest.raises(MessageError):
-                count_batch(body[:cut], body_size_max=50, mark=b"")
-    with pytest.raises(MessageError, match="at most 1"):
-        count_batch(body, body_size_max=50, mark=b"", count_max=1)

@@ -140,3 +140,12 @@ def test_largest_batch_is_one_that_the_record_limit_allows() -> None:
     body = BatchBody(join_batch(elements))
     assert body.elements == elements
     assert body.packed_size(5) == sum(91 + 5 + 1000 + 7 for _ in elements)
+
+
+@given(ELEMENTS, st.binary(max_size=4))
+def test_marks_are_looked_for_in_properties_alone(elements: list[BatchElement], mark: bytes) -> None:
+    body = BatchBody(join_batch(elements))
+    assert body.has_in_properties(mark) == any(mark in element.properties_bytes for element in elements)
+    for element in elements:
+        assert body.has_in_properties(element.properties_bytes)
+    assert not BatchBody(join_batch([BatchElement(0, b"DELAY", b"TAGS")])).has_in_properties(b"DELAY")

@@ -21,10 +21,10 @@ import msgspec
 from fusee.broker.delay import level_count, schedule_record
 from fusee.broker.rewrites import DELAY, delay_level_of, real_place
 from fusee.errors import FuseeError, MessageError
-from fusee.message.batch import BatchElement, split_batch
 from fusee.message.record import decode_record
-from fusee.message.record_layout import TIMESTAMP, record_bounds
+from fusee.message.record_layout import RECORD_SIZE_MIN, TIMESTAMP, record_bounds
 from fusee.message.topics import STAGED_TOPIC
+from fusee.store.batch_body import BatchBody
 from fusee.store.dispatch import LogScanner
 from fusee.store.new_record import NewRecord
 
@@ -36,18 +36,20 @@ if TYPE_CHECKING:
     from fusee.broker.staged_records import Commit
     from fusee.broker.statistics import Statistics
     from fusee.clock import TimerHandle, Timers
+    from fusee.message.batch import BatchElement
     from fusee.store.engine import MessageStore
     from fusee.store.results import PutResult
 
 _log = logging.getLogger(__name__)
 
 _TURN_BYTES: Final = 2 * 1024 * 1024
-_PIECE_BYTES: Final = 1024 * 1024
+_PIECE_BYTES: Final = 2 * 1024 * 1024
 _RECORD_EXTRA: Final = 160
 """What a record has beside body, properties and topic, at most, and a little more."""
 _PAUSE_FIRST: Final = 0.1
 _PAUSE_MAX: Final = 10.0
 _DELAY_MARK: Final = DELAY + b"\x01"
+_NOTHING: Final = BatchBody(b"")
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +71,7 @@ class _Piece(NamedTuple):
     part_index: int
     end: int
     record: NewRecord
-    elements: list[BatchElement]
+    elements: BatchBody | list[BatchElement]
 
 
 class Publisher:
@@ -102,7 +104,7 @@ class Publisher:
         self._part_index = self._position = 0
         self._stored = (0, 0)
         self._head: NewRecord | None = None
-        self._elements: list[BatchElement] = []
+        self._batch = _NOTHING
         self._may_delay = False
 
     def start(self, publications: Iterable[Publication]) -> None:
@@ -173,12 +175,17 @@ class Publisher:
                 self._load(commit)
             head = self._head
             assert head is not None
-            start, elements = self._position, self._elements
-            if start >= len(elements):
+            start, batch = self._position, self._batch
+            if start >= len(batch):
                 self._part_index += 1
                 self._position = 0
                 self._head = None
                 continue
+            topic_size, size_max = len(head.topic), min(_PIECE_BYTES, self._store.config.max_message_size)
+            whole_size = batch.packed_size(topic_size) + len(batch) * (_RECORD_EXTRA - RECORD_SIZE_MIN)
+            if start == 0 and not self._may_delay and whole_size <= size_max:
+                return _Piece(self._part_index, len(batch), head, batch)
+            elements = batch.elements
             first = elements[start]
             level = (delay_level_of(first.properties_bytes) or 0) if self._may_delay else 0
             if level > 0:
@@ -186,12 +193,11 @@ class Publisher:
                     head, body=first.body, properties=first.properties_bytes, flag=first.flag
                 )
                 return _Piece(self._part_index, start + 1, schedule_record(record, level, self._levels_max), [first])
-            topic_size = len(head.topic)
             size, end = 0, start
             while end < len(elements):
                 element = elements[end]
                 size += len(element.body) + len(element.properties_bytes) + topic_size + _RECORD_EXTRA
-                if end > start and size > min(_PIECE_BYTES, self._store.config.max_message_size):
+                if end > start and size > size_max:
                     break
                 if self._may_delay and delay_level_of(element.properties_bytes):
                     break
@@ -204,7 +210,7 @@ class Publisher:
         data = self._store.record_at(part_offset)
         try:
             message = None if data is None else decode_record(data)
-            self._elements = [] if message is None else split_batch(message.body)
+            self._batch = _NOTHING if message is None else BatchBody(message.body)
         except MessageError:
             message = None
         place = None if message is None or message.topic != STAGED_TOPIC else real_place(message.properties_bytes)
@@ -215,10 +221,10 @@ class Publisher:
                 commit.application,
                 commit.batch_id,
             )
-            self._elements = []
+            self._batch = _NOTHING
             self._head = NewRecord("", 0, b"")
             return
-        self._may_delay = any(_DELAY_MARK in element.properties_bytes for element in self._elements)
+        self._may_delay = self._batch.has_in_properties(_DELAY_MARK)
         self._position = max(self._position, self._queue[0].published.get(part_offset, 0))
         self._head = NewRecord(
             place[0],

@@ -143,36 +143,6 @@ def split_batch(body: bytes, *, count_max: int = BATCH_COUNT_MAX) -> list[BatchE
     return elements
 
 
-def count_batch(body: bytes, *, body_size_max: int, mark: bytes, count_max: int = BATCH_COUNT_MAX) -> tuple[int, bool]:
-    """How many elements a batch body has, and whether the properties of one have this mark, without taking them out.
-
-    Raises MessageError as `split_batch`, and for an element whose own body is over the limit.
-    """
-    count = position = 0
-    is_marked = False
-    end = len(body)
-    unpack = _HEAD.unpack_from
-    while position < end:
-        if count == count_max or end - position < ELEMENT_SIZE_MIN:
-            break
-        size, _, _, _, body_size = unpack(body, position)
-        body_end = position + 20 + body_size
-        if not 0 <= body_size <= body_size_max or body_end + 2 > end:
-            break
-        properties_size = body[body_end] << 8 | body[body_end + 1]
-        if body_end + 2 + properties_size != position + size or properties_size > PROPERTIES_SIZE_MAX:
-            break
-        position += size
-        count += 1
-        is_marked = is_marked or mark in body[body_end:position]
-    if position != end:
-        for element in split_batch(body, count_max=count_max):
-            if len(element.body) > body_size_max:
-                raise MessageError(f"message body of {len(element.body)} bytes in a batch, limit {body_size_max}")
-        raise MessageError(f"batch element at {position} does not end where the batch does")
-    return count, is_marked
-
-
 def unwrap_message(
     message: StoredMessage, *, count_max: int = BATCH_COUNT_MAX, size_max: int = BODY_SIZE_MAX
 ) -> list[StoredMessage]:

@@ -23,7 +23,7 @@ from fusee.errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from fusee.wire.framing import FrameLimits, encode_frame
+from fusee.wire.framing import FrameLimits, encode_frame, encode_head
 from fusee.wire.header_binary import LayoutMemory, decode_binary_header
 from fusee.wire.header_json import decode_json_header
 
@@ -65,6 +65,7 @@ class BlockingLink:
         except (OSError, ValueError) as error:
             plain.close()
             raise ConnectError(f"no TLS connection to {address}: {error}; does the server speak TLS?") from error
+        self._is_tls = tls is not None
         self._head = bytearray(_HEAD_SIZE)
         self._ahead: bytes = b""
         self._layouts = LayoutMemory()
@@ -81,12 +82,15 @@ class BlockingLink:
     def close(self) -> None:
         self._socket.close()
 
-    def send(self, command: Command) -> int:
-        """Send a request; the number by which its answer is asked for."""
+    def send(self, command: Command, body: memoryview | None = None) -> int:
+        """Send a request; the number by which its answer is asked for. `body` is sent from where it lies."""
         self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
         command.opaque = opaque
         try:
-            self._socket.sendall(encode_frame(command))
+            if body is None:
+                self._socket.sendall(encode_frame(command))
+            else:
+                self._send_parts(command, body)
         except TimeoutError as error:
             raise RequestTimeoutError(
                 f"{self.address} took no request for {self._timeout_ms} ms", address=self.address
@@ -97,6 +101,17 @@ class BlockingLink:
             ) from error
         self._expected.add(opaque)
         return opaque
+
+    def _send_parts(self, command: Command, body: memoryview) -> None:
+        command.body = body  # type: ignore[assignment]
+        head = encode_head(command)  # which asks only for the size of the body
+        sent = 0
+        if not self._is_tls:
+            sent = self._socket.sendmsg([head, body])
+        if sent < len(head):
+            self._socket.sendall(head[sent:])
+            sent = len(head)
+        self._socket.sendall(body[sent - len(head) :])
 
     def receive(self, opaque: int, *, reuse: bool = False) -> Answer:
         """The answer to this request; answers to others that come first are kept for them.

@@ -76,7 +76,7 @@ class _Request:
 
     topic: str
     queue: WriteQueue
-    body: bytes
+    body: memoryview
     count: int
     is_ordered: bool
     header: SendMessageV2 | StageMessages
@@ -88,7 +88,7 @@ class _Request:
         return len(self.body)
 
     def command(self) -> Command:
-        return Command.request(self.code, self.header, body=self.body)
+        return Command.request(self.code, self.header)
 
 
 @dataclass(slots=True)
@@ -127,8 +127,7 @@ class Delivery:
         bounds = [0, *(np.flatnonzero(np.diff(sorted_queues)) + 1).tolist(), len(order)]
         for first, end in pairwise(bounds):
             if first < end:
-                part = sorted_rows.taken(np.arange(first, end)) if (first, end) != (0, len(order)) else sorted_rows
-                self._write(topic, part, queues[int(sorted_queues[first])])
+                self._write(topic, sorted_rows.between(first, end), queues[int(sorted_queues[first])])
 
     def finish(self) -> Delivered:
         """Wait for all answers."""
@@ -163,7 +162,7 @@ class Delivery:
             rows = rows.taken(np.flatnonzero(~rows.delayed))
         for first, end in rows.cuts(self._settings.batch_bytes, BATCH_COUNT_MAX):
             target = queue or self._next_queue(topic)
-            body = bytes(rows.body(first, end))
+            body = rows.body(first, end)
             if self._staging is not None:
                 self._push(self._stage_request(topic, target, body, end - first, is_ordered=queue is not None))
             else:
@@ -180,7 +179,8 @@ class Delivery:
             target = queue or self._next_queue(topic)
             header = self._send_header(topic, target, element.properties_bytes.decode(), batch=False)
             header.flag = element.flag
-            self._push(_Request(topic, target, element.body, 1, queue is not None, header, RequestCode.SEND_MESSAGE_V2))
+            body = memoryview(element.body)
+            self._push(_Request(topic, target, body, 1, queue is not None, header, RequestCode.SEND_MESSAGE_V2))
 
     def _send_header(self, topic: str, queue: WriteQueue, properties: str, *, batch: bool) -> SendMessageV2:
         return SendMessageV2(
@@ -199,7 +199,9 @@ class Delivery:
             broker_name=queue.broker_name,
         )
 
-    def _stage_request(self, topic: str, queue: WriteQueue, body: bytes, count: int, *, is_ordered: bool) -> _Request:
+    def _stage_request(
+        self, topic: str, queue: WriteQueue, body: memoryview, count: int, *, is_ordered: bool
+    ) -> _Request:
         assert self._staging is not None
         sequence = self._done.parts.get(queue.broker_name, 0)
         header = StageMessages(
@@ -284,7 +286,7 @@ class _Outlet:
     def _send(self, request: _Request) -> None:
         if self._link is None:
             self._link = self._worker.take(self._worker.routes.address(self._broker_name))
-        request.opaque = self._link.send(request.command())
+        request.opaque = self._link.send(request.command(), request.body)
 
     def _settle(self) -> None:
         """Wait for the oldest answer."""

@@ -48,6 +48,10 @@ class BatchBody:
         """Whether there is a zero byte in the properties of any message."""
         return any(b"\0" in element.properties_bytes for element in self._elements)
 
+    def has_in_properties(self, mark: bytes) -> bool:
+        """Whether these bytes stand in the properties of any message."""
+        return any(mark in element.properties_bytes for element in self._elements)
+
     def packed_size(self, topic_size: int) -> int:
         """What the records of a plain batch take, for a topic of this many bytes."""
         return len(self._data) + self.count * (RECORD_SIZE_MIN + topic_size - ELEMENT_SIZE_MIN)

@@ -4,7 +4,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_READ
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 from fusee.errors import MessageError
 from fusee.message.batch import BATCH_COUNT_MAX, split_batch
@@ -35,6 +35,22 @@ cdef inline void write_int(unsigned char *at, uint32_t value) noexcept:
 cdef inline void write_long(unsigned char *at, uint64_t value) noexcept:
     write_int(at, <uint32_t>(value >> 32))
     write_int(at + 4, <uint32_t>(value & 0xFFFFFFFF))
+
+
+cdef inline bint contains(const unsigned char *at, Py_ssize_t size, bytes mark) noexcept:
+    cdef const unsigned char *wanted = <const unsigned char *>PyBytes_AS_STRING(mark)
+    cdef Py_ssize_t wanted_size = len(mark)
+    cdef const unsigned char *end = at + size - wanted_size
+    if not wanted_size:
+        return True
+    while at <= end:
+        at = <const unsigned char *>memchr(at, wanted[0], end - at + 1)
+        if at == NULL:
+            return False
+        if memcmp(at, wanted, wanted_size) == 0:
+            return True
+        at += 1
+    return False
 
 
 cdef class BatchBody:
@@ -86,6 +102,18 @@ cdef class BatchBody:
         if self._elements is None:
             self._elements = split_batch(self._data, count_max=self.count)
         return self._elements
+
+    def has_in_properties(self, bytes mark not None):
+        """Whether these bytes stand in the properties of any message."""
+        cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(self._data)
+        cdef Py_ssize_t number, size, body_size
+        for number in range(self.count):
+            size = read_int(at)
+            body_size = read_int(at + 16)
+            if contains(at + 22 + body_size, size - ELEMENT_SIZE_MIN - body_size, mark):
+                return True
+            at += size
+        return False
 
     def packed_size(self, Py_ssize_t topic_size):
         """What the records of a plain batch take, for a topic of this many bytes."""

@@ -13,10 +13,10 @@ from fusee.broker.send_checks import remote_host
 from fusee.broker.staged_records import Part, part_record
 from fusee.errors import InvalidRequestError, MessageError, StoreBusyError, StoreError
 from fusee.message import properties as names
-from fusee.message.batch import count_batch, split_batch
 from fusee.message.flags import SysFlag
 from fusee.message.properties import find_property
 from fusee.message.topics import RETRY_PREFIX
+from fusee.store.batch_body import BatchBody
 from fusee.transport.router import Reply
 from fusee.wire.bodies.staged import StagedParts, StagedTransactions
 from fusee.wire.codes import RequestCode, ResponseCode
@@ -142,11 +142,11 @@ class StagedHandlers:
         size_max = self._writer.store.config.max_message_size
         if len(body) > size_max:
             raise MessageError(f"{len(body)} bytes in one part, limit {size_max} (maxMessageSize)")
-        count, is_marked = count_batch(body, body_size_max=size_max, mark=_MARK)
-        if not count:
+        batch = BatchBody(body)
+        if not batch.count:
             raise MessageError("a part without messages")
-        if is_marked:
-            for number, element in enumerate(split_batch(body)):
+        if batch.has_in_properties(_MARK):
+            for number, element in enumerate(batch.elements):
                 properties = element.properties_bytes
                 if delay_level_of(properties) is None:
                     raise MessageError(f"DELAY of message {number} is no number")
@@ -156,7 +156,7 @@ class StagedHandlers:
                             f"{name.decode()} of message {number}: accurate timer message is not enabled, "
                             "timerWheelEnable is false"
                         )
-        return count
+        return batch.count
 
     def _stage_done(self, reply: Reply, status: PutStatus) -> None:
         command = reply.request
