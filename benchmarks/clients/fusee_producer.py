@@ -18,7 +18,6 @@ async def main(arguments: argparse.Namespace) -> None:
         producer = mq.producer(
             "benchmark_producer",
             auto_batch=arguments.auto_batch,
-            batch_max_bytes=arguments.batch_bytes,
             back_pressure_for_async_send_num=100_000,
         )
         async with producer:
@@ -49,7 +48,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("-w", "--workers", type=int, default=64)
     parser.add_argument("-s", "--size", type=int, default=1024)
     parser.add_argument("--auto-batch", action="store_true")
-    parser.add_argument("--batch-bytes", type=int, default=32 * 1024)
     return parser.parse_args()
 
 

@@ -114,6 +114,38 @@ def test_full_batch_leaves_at_once() -> None:
     play(scene)
 
 
+def test_batches_grow_with_what_is_under_way_and_shrink_again() -> None:
+    async def scene(cluster: ScriptedCluster) -> None:
+        cluster.route("orders", 1)
+        producer = await warm(cluster, batch_linger_ms=1_000)
+        cluster.broker.answers.extend([None] * 100)
+        sends = [producer.send("orders", b"x" * 1_000) for _ in range(1_200)]
+        await cluster.settle()
+        sizes = [len(sent.body) for sent in cluster.sends]
+        assert all(size <= 32 * 1024 for size in sizes[:5])
+        assert all(size <= max(32 * 1024, sum(sizes[:place]) // 4) for place, size in enumerate(sizes))
+        assert 127 * 1024 < max(sizes) <= 128 * 1024
+        for place in range(len(sizes)):
+            cluster.broker.release(place)
+        cluster.broker.answers.clear()
+        await cluster.within(1.0, asyncio.gather(*sends))
+        before = len(cluster.sends)
+        await cluster.within(1.0, asyncio.gather(*(producer.send("orders", b"x" * 1_000) for _ in range(40))))
+        assert [len(sent.elements) for sent in cluster.sends[before:]] == [30, 10]
+
+    play(scene)
+
+
+def test_batch_is_never_larger_than_a_message_may_be() -> None:
+    async def scene(cluster: ScriptedCluster) -> None:
+        cluster.route("orders", 1)
+        producer = await warm(cluster, max_message_size=2_000)
+        await cluster.within(1.0, asyncio.gather(*(producer.send("orders", b"x" * 400) for _ in range(20))))
+        assert max(len(sent.body) for sent in cluster.sends) <= 2_000
+
+    play(scene)
+
+
 def test_everything_gathered_leaves_when_it_is_too_much_together() -> None:
     async def scene(cluster: ScriptedCluster) -> None:
         cluster.route("orders", 1)

@@ -16,6 +16,8 @@ cdef class Kind:
     cdef public list entries
     cdef public list keys
     cdef public Py_ssize_t size
+    cdef public Py_ssize_t full_size
+    cdef Py_ssize_t _under_way
 
     cpdef flush_soon(self)
 

@@ -3,14 +3,14 @@
 Messages are gathered by kind: topic, queue if it is fixed, whether to wait for storage, time-out, and tag, because
 topics whose queues are of the batch kind filter a batch as a whole. What is gathered leaves
 
-- when it is full (`batch_max_bytes`);
+- when it is full: a quarter of what is under way, at least 32 KiB, at most `batch_max_bytes`;
 - at the end of the turn of the loop, when no batch of its kind is under way: nobody waits without need;
 - when the last batch of its kind is answered, or after `batch_linger_ms`, whichever is first.
 
-So a single sender pays no delay, and the busier the producer, the larger its batches. (Java always waits for size or
-time.) Messages for a fixed queue keep their order: its batches leave one after the other, and a message of another
-kind, or one that travels alone, closes the batch before it. A message that is cancelled before its batch leaves is not
-sent.
+So a single sender pays no delay, and the busier the producer, the larger its batches; some are always under way while
+the next is filled. (Java always waits for size or time.) Messages for a fixed queue keep their order: its batches leave
+one after the other, and a message of another kind, or one that travels alone, closes the batch before it. A message
+that is cancelled before its batch leaves is not sent.
 """
 
 from __future__ import annotations
@@ -36,13 +36,17 @@ LINGER_MS_MAX: Final = 30_000
 BATCH_BYTES_MAX: Final = 2 * 1024 * 1024
 COUNT_MAX: Final = 4096
 
+# Batches of which four are under way keep client and broker busy; of those that are smaller than a piece, more.
+_PIECE_BYTES: Final = 32 * 1024
+_UNDER_WAY_SHARE: Final = 4
+
 
 class Kind:
     """Messages that may travel together: those gathered now, and how many batches are under way."""
 
     __slots__ = (
-        "_accumulator", "_flush_is_due", "entries", "in_flight", "keys", "publication", "queue", "size", "tag",
-        "timeout", "timer", "wait_stored",
+        "_accumulator", "_flush_is_due", "_under_way", "entries", "full_size", "in_flight", "keys", "publication",
+        "queue", "size", "tag", "timeout", "timer", "wait_stored",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +65,8 @@ class Kind:
         self.entries: list[Entry] = []
         self.keys: list[str] = []
         self.size = 0
+        self._under_way = 0
+        self._find_full_size()
 
     def flush_soon(self) -> None:
         """Let this turn of the loop add what it has, then send."""
@@ -88,10 +94,17 @@ class Kind:
         batch = GatheredBatch.joined(entries, loop=self._accumulator.loop)
         batch.over = self._over
         self.in_flight += 1
+        self._under_way += len(batch.body)
+        self._find_full_size()
         self._accumulator.begin(batch, self, keys)
 
-    def _over(self) -> None:
+    def _find_full_size(self) -> None:
+        self.full_size = min(max(_PIECE_BYTES, self._under_way // _UNDER_WAY_SHARE), self._accumulator.batch_max_bytes)
+
+    def _over(self, size: int) -> None:
         self.in_flight -= 1
+        self._under_way -= size
+        self._find_full_size()
         if self.in_flight == 0:
             # Whoever got a result now may send the next message in this very turn.
             self.flush_soon()
@@ -155,7 +168,7 @@ class Accumulator:
                 self._last_of_queue[queue] = kind
         size = ELEMENT_SIZE_MIN + len(body) + len(properties)
         entries = kind.entries
-        if entries and kind.size + size > self.batch_max_bytes:
+        if entries and kind.size + size > kind.full_size:
             kind.flush()
             entries = kind.entries
         if not entries:
@@ -168,7 +181,7 @@ class Accumulator:
             kind.keys.append(key)
         kind.size += size
         self.held += size
-        if kind.size >= self.batch_max_bytes or len(entries) >= COUNT_MAX:
+        if kind.size >= kind.full_size or len(entries) >= COUNT_MAX:
             kind.flush()
         elif self.held > self._total_max_bytes:
             self.flush()

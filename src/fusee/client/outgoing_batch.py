@@ -92,7 +92,8 @@ class GatheredBatch(OutgoingBatch):
     """The send of a batch that was gathered; everyone who gave a message gets a result of his own."""
 
     entries: list[Entry]
-    over: Callable[[], object]
+    over: Callable[[int], object]
+    """Told the size of the body when all is over."""
 
     @classmethod
     def joined(cls, entries: list[Entry], *, loop: asyncio.AbstractEventLoop) -> GatheredBatch:
@@ -106,11 +107,11 @@ class GatheredBatch(OutgoingBatch):
     def deliver(self, result: SendResult) -> None:
         deliver_each(self.entries, result)
         self.set_result(result)
-        self.over()
+        self.over(len(self.body))
 
     def refuse(self, error: type | BaseException) -> None:
         for entry in self.entries:
             if not entry[0].done():
                 entry[0].set_exception(copy(error))  # each is raised on its own, with a trace of its own
         asyncio.Future.cancel(self)  # nobody waits for the batch as such
-        self.over()
+        self.over(len(self.body))

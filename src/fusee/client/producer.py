@@ -91,7 +91,7 @@ class Producer(UsualSends):
         back_pressure_for_async_send_size: int = 100 * _MIB,
         auto_batch: bool = False,
         batch_linger_ms: int = 10,
-        batch_max_bytes: int = 32 * 1024,
+        batch_max_bytes: int = 128 * 1024,
         total_batch_max_bytes: int = 32 * _MIB,
         hooks: Iterable[SendHook] = (),
     ) -> None:
@@ -154,7 +154,7 @@ class Producer(UsualSends):
                 self._begin_gathered,
                 timers=session.timers,
                 linger_ms=batch_linger_ms,
-                batch_max_bytes=batch_max_bytes,
+                batch_max_bytes=min(batch_max_bytes, max_message_size),
                 total_max_bytes=total_batch_max_bytes,
             )
             if auto_batch
