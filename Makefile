@@ -35,8 +35,8 @@ test: compile ## the whole suite except interoperation with other runtimes; what
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not interop and not registry"
 	@$(MAKE) --no-print-directory test-interpreted
 
-readme: $(STAMP) ## the README followed from a built wheel, in an empty environment without a compiler
-	@$(BIN)/python -m pytest -q -m registry tests/docs/test_readme_from_wheel.py
+readme: $(STAMP) ## the README followed from a built wheel, in an empty environment without a compiler; Spark where there is no Java
+	@$(BIN)/python -m pytest -q -m registry tests/docs/test_readme_from_wheel.py tests/pipeline/test_java_from_registry.py
 
 # tests/test_compiled.py fails where a run does not have the form that it is meant to have.
 test-interpreted: $(STAMP) ## the tests of the hot modules with all of them interpreted
