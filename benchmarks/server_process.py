@@ -32,6 +32,11 @@ def free_port() -> int:
         return port
 
 
+def _with_bytecode(logs: Path) -> dict[str, str]:
+    """Python keeps what it compiles, as it does wherever pip has installed a program: a start is not a compilation."""
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(logs.absolute() / "bytecode")}
+
+
 class ServerProcess:
     """A child process that listens on 127.0.0.1:port; a context manager that starts and stops it."""
 
@@ -54,7 +59,7 @@ class ServerProcess:
         self._cores = cores
         self._log_path = log_path
         self._cwd = cwd
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**os.environ, **_with_bytecode(log_path.parent), **(environment or {})}
         self._start_limit_s = start_limit_s
         self._stop_limit_s = stop_limit_s
         self._process: subprocess.Popen[bytes] | None = None
