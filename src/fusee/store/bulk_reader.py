@@ -6,9 +6,10 @@ A get serves a consumer: a few messages of one queue, each looked at. Who reads 
 and wants them in the order in which they lie: the queues of a topic take turns in the log, so reading them one after
 the other goes over the same pages as often as there are queues.
 
-Here the entries of all ranges are arrays (at most `ENTRIES_MAX` of them), put in log order, filtered by tag, and cut
-where the limit of bytes is reached, or where the next entries of some queue are not known yet. Per queue the answer
-says where to go on; how large each record is comes along, so that its reader need not walk from record to record.
+Here the entries of all ranges are arrays (at most `ENTRIES_MAX` of them, and about twice as many as should fit), put in
+log order, filtered by tag, and cut where the limit of bytes is reached, or where the next entries of some queue are not
+known yet. Per queue the answer says where to go on; how large each record is comes along, so that its reader need not
+walk from record to record.
 
 Records that touch in the log are one slice of it. When the ranges are all queues of a topic that has the log for
 itself, everything is one slice, and nothing is done per message. Where slices would be many and small they are copied
@@ -38,6 +39,7 @@ ENTRIES_MAX: Final = 16_384
 FILTERED_ENTRIES_MAX: Final = 65_536
 """The same when a filter may leave out most of them."""
 SLICES_MAX: Final = 8
+_SAMPLE: Final = 16
 _NOWHERE: Final = np.iinfo(np.int64).max
 
 
@@ -117,6 +119,8 @@ def read_bulk(
     `tags_codes` says which are wanted; None means all. A span that begins outside of its queue is left as it is.
     """
     entries_max = ENTRIES_MAX if tags_codes is None else FILTERED_ENTRIES_MAX
+    if tags_codes is None:
+        entries_max = min(entries_max, _fitting(queues, topic, spans, bytes_max))
     share = max(entries_max // max(len(spans), 1), 1)
     found = [_look(queues, topic, span, share, tags_codes) for span in spans]
     looked = [each for each in found if each is not None and len(each.log_offsets)]
@@ -135,6 +139,18 @@ def read_bulk(
         return BulkRead([_unread(queues, topic, span) for span in spans], np.empty(0, np.int32), [], 0)
     reads = [_read_to(queues, topic, span, each, end) for span, each in zip(spans, found, strict=True)]
     return BulkRead(reads, sizes.astype(np.int32), parts, int(log_offsets[0]) if len(log_offsets) else log.end_offset)
+
+
+def _fitting(queues: QueueTable, topic: str, spans: Sequence[QueueSpan], bytes_max: int) -> int:
+    """About twice as many entries as have records of this many bytes, by the first ones of a span.
+
+    Twice, because queues take turns in the log, but not to the letter.
+    """
+    for span in spans:
+        first = _look(queues, topic, span, _SAMPLE, None)
+        if first is not None and first.wanted.any():
+            return 2 * bytes_max // max(int(first.sizes[first.wanted].mean()), 1) + _SAMPLE * len(spans)
+    return ENTRIES_MAX
 
 
 def _look(
