@@ -461,6 +461,8 @@ def _live(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
     rows: list[Row] = []
     for sink in ("noop", "foreachBatch"):
         turns = {name: partial(side.live, sink) for name, side in sides.items()}
+        for turn in turns.values():
+            turn()  # warm
         measured = interleaved(turns, pace.rounds)
         for name, runs in measured.items():
             say(f"{sink} at {rate}: {name} {runs}")

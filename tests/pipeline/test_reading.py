@@ -48,3 +48,17 @@ def test_decoding_loads_neither_pandas_nor_functions_of_arrow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1"]
+
+
+def test_worker_does_not_search_what_it_has_loaded_for_garbage() -> None:
+    """Spark's daemon collects after each task; a task on this process must leave little to look at."""
+    program = (
+        "import gc; from fusee.pipeline.options import read_options; "
+        "from fusee.pipeline.reading import Task, read_task; "
+        "options = read_options({'nameServer': '127.0.0.1:1', 'subscribe': 't'}, reading='batch'); "
+        "tracked = len(gc.get_objects()); print(list(read_task(options, Task(()), ('body',)))); "
+        "print(gc.get_freeze_count() >= tracked); gc.unfreeze(); list(read_task(options, Task(()), ('body',))); "
+        "print(gc.get_freeze_count())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]", "True", "0"]
