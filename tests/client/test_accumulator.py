@@ -401,6 +401,8 @@ def test_message_cancelled_before_its_batch_leaves_is_not_sent() -> None:
         alone.cancel()
         await cluster.settle()
         assert len(cluster.sends) == 1
+        await cluster.within(0.0, asyncio.gather(producer.send("orders", b"4"), producer.send("orders", b"5")))
+        assert batches(cluster) == [[b"0", b"2"], [b"4", b"5"]]
 
     play(scene)
 

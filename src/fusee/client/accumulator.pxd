@@ -34,6 +34,7 @@ cdef class Accumulator:
     cdef object _new_future
     cdef Py_ssize_t _total_max_bytes
     cdef dict _kinds
+    cdef Kind _last
     cdef dict _last_of_queue
 
     @cython.locals(kind=Kind, before=Kind, entries=list, size=Py_ssize_t)

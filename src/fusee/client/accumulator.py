@@ -138,6 +138,7 @@ class Accumulator:
         self._new_future: Callable[[], asyncio.Future[SendResult]] = self.loop.create_future
         self._total_max_bytes = total_max_bytes
         self._kinds: dict[tuple[str, MessageQueue | None, bool, str | None, float], Kind] = {}
+        self._last: Kind | None = None
         # Of each fixed queue only one kind gathers at a time, so that messages keep their order.
         self._last_of_queue: dict[MessageQueue, Kind] = {}
 
@@ -156,10 +157,21 @@ class Accumulator:
     ) -> asyncio.Future[SendResult]:
         """Gather a message; its sender's future."""
         future = self._new_future()
-        named = (publication.topic, queue, wait_stored, tag, timeout)
-        kind = self._kinds.get(named)
-        if kind is None:
-            kind = self._kinds[named] = Kind(self, publication, queue, wait_stored, tag, timeout)
+        kind = self._last
+        # Most messages are of the kind of the one before, which is seen without making its name.
+        if (
+            kind is None
+            or kind.publication is not publication
+            or kind.queue is not queue
+            or kind.tag is not tag
+            or kind.wait_stored != wait_stored
+            or kind.timeout != timeout
+        ):
+            named = (publication.topic, queue, wait_stored, tag, timeout)
+            kind = self._kinds.get(named)
+            if kind is None:
+                kind = self._kinds[named] = Kind(self, publication, queue, wait_stored, tag, timeout)
+            self._last = kind
         if queue is not None:
             before = self._last_of_queue.get(queue)
             if before is not kind:
@@ -203,5 +215,7 @@ class Accumulator:
         named = (kind.publication.topic, kind.queue, kind.wait_stored, kind.tag, kind.timeout)
         if kind.in_flight == 0 and not kind.entries and self._kinds.get(named) is kind:
             del self._kinds[named]
+            if self._last is kind:
+                self._last = None
             if kind.queue is not None and self._last_of_queue.get(kind.queue) is kind:
                 del self._last_of_queue[kind.queue]
