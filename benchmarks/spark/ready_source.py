@@ -1,7 +1,7 @@
-"""A Python data source that has its Arrow batches ready: what reading could cost at the least.
+"""A Python data source that has its Arrow batches ready, and drops those it is given: what Spark's own part costs.
 
-The columns are those of Kafka's source. The same batch is yielded over and over: no fetch, no decoding. It needs only
-pyspark and pyarrow, so that it runs in the environments of both contenders.
+The columns are those of Kafka's source. The same batch is yielded over and over: no fetch, no decoding; and what is
+written goes nowhere. It needs only pyspark and pyarrow, so that it runs in the environments of both contenders.
 """
 
 from __future__ import annotations
@@ -10,7 +10,13 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +52,18 @@ class ReadySource(DataSource):
         return ReadyReader(
             int(options["rows"]), int(options.get("parts", "2")), int(options["size"]), options.get("topic", "ready")
         )
+
+    def writer(self, schema: StructType, overwrite: bool) -> DroppingWriter:
+        return DroppingWriter()
+
+
+class DroppingWriter(DataSourceArrowWriter):
+    """Takes every batch and does nothing with it."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 class ReadyReader(DataSourceReader):

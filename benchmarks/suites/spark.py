@@ -43,6 +43,7 @@ PLACEMENT: Final = "nothing pinned: Spark, its workers and the broker share ever
 KAFKA: Final = "kafka"
 PARQUET: Final = "parquet"
 READY: Final = "ready batches"
+DROPPED: Final = "Python sink that drops"
 TOPIC: Final = "SparkRead"
 SHORT_TOPIC: Final = "SparkShort"
 FILL_TOPIC: Final = "SparkWrite"
@@ -413,6 +414,7 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
             {
                 OURS: partial(ours.ready, written, **ours.sink("at-least-once")),
                 **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC))),
+                DROPPED: partial(ours.ready, written, sink="ready", select=["key as keys", "value as body"]),
             },
             1.5,
             1.0,
