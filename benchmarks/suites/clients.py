@@ -48,6 +48,8 @@ BACKLOG_TOPIC: Final = "BenchmarkBacklog"
 BACKLOG_QUEUES: Final = 8
 FILL_LIMIT_S: Final = 180.0
 MEMORY_RATIO_MIN: Final = 5.0
+# As large as automatic batches become here.
+LARGE_BATCH_MESSAGES: Final = 128
 _REPOSITORY: Final = Path(__file__).parents[2]
 _SIZE: Final = ("-s", str(BODY_BYTES))
 
@@ -86,18 +88,20 @@ def _sends(in_flight: int) -> Work:
     return Work(f"sends, {in_flight} in flight", programs, 1.0 if in_flight != 16 else None)
 
 
+def _batches(messages: int, ratio_min: float | None) -> Work:
+    programs = {
+        OURS: ("fusee_producer", "-w", "1024", "--auto-batch", *_SIZE),
+        JAVA: ("BatchProducer", "-w", "4", "-b", str(messages), *_SIZE),
+    }
+    return Work(f"batches: automatic here, of {messages} by hand in Java's BatchProducer", programs, ratio_min)
+
+
 WORKS: Final = (
     _sends(1),
     _sends(16),
     _sends(64),
-    Work(
-        "batches: automatic here, by hand in Java's BatchProducer",
-        {
-            OURS: ("fusee_producer", "-w", "1024", "--auto-batch", *_SIZE),
-            JAVA: ("BatchProducer", "-w", "4", "-b", str(BATCH_MESSAGES), *_SIZE),
-        },
-        1.5,
-    ),
+    _batches(BATCH_MESSAGES, 1.5),
+    _batches(LARGE_BATCH_MESSAGES, None),
     Work(
         "consume, iterator here",
         {OURS: ("fusee_consumer",), JAVA: ("Consumer", "-w", "20"), CPP: ("consume",)},

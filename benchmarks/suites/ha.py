@@ -58,7 +58,7 @@ class Pace:
     space_gb: float
 
 
-FULL_PACE: Final = Pace(rounds=3, warm_up_s=5.0, settle_s=5.0, record_s=3.0, space_gb=20.0)
+FULL_PACE: Final = Pace(rounds=2, warm_up_s=5.0, settle_s=5.0, record_s=3.0, space_gb=20.0)
 QUICK_PACE: Final = Pace(rounds=1, warm_up_s=0.5, settle_s=1.0, record_s=1.0, space_gb=5.0)
 
 
