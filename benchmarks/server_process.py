@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -22,14 +23,21 @@ START_LIMIT_S = 30.0
 STOP_LIMIT_S = 5.0
 POLL_S = 0.01
 LOG_TAIL_CHARS = 2000
+_PORTS = 10_000, 32_000
+_PORT_TRIES = 50
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of 127.0.0.1 that nobody listens on now, and none that the system gives to whoever connects.
+
+    A client that tries a port of those before the server listens may be given it as its own, and keep it.
+    """
+    for _ in range(_PORT_TRIES):
+        port = random.randrange(*_PORTS)
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise BenchmarkError(f"no free port was found on 127.0.0.1 from {_PORTS[0]} to {_PORTS[1]}")
 
 
 def _with_bytecode(logs: Path) -> dict[str, str]:

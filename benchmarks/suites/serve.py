@@ -59,7 +59,7 @@ class Measured:
 
 def run(plan: Plan) -> Findings:
     """Both, turn by turn."""
-    rounds = 1 if plan.quick else 5
+    rounds = 1 if plan.quick else 3
     settle_s = 2.0 if plan.quick else 10.0
     notes: list[str] = []
     turns: dict[str, Callable[[Plan, float], Measured]] = {OURS: _ours, SMALL_PEER: partial(_theirs, ("1g", "1g"))}
