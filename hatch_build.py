@@ -34,6 +34,7 @@ DIRECTIVES = {
     "annotation_typing": False,
     "embedsignature": False,
 }
+HEADERS = [str(PACKAGE / "message")]
 OPTIONS = ["-O2", "-g0", "-w", "-fno-semantic-interposition"]
 
 
@@ -91,7 +92,7 @@ def compile_one(name: str, target: Path) -> None:
     with tempfile.TemporaryDirectory() as work:
         source = source_of(name).relative_to(ROOT)
         modules = cythonize(
-            [Extension(name, [str(source)], extra_compile_args=OPTIONS)],
+            [Extension(name, [str(source)], include_dirs=HEADERS, extra_compile_args=OPTIONS)],
             build_dir=work,
             compiler_directives=DIRECTIVES,
             quiet=True,

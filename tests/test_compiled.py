@@ -76,6 +76,16 @@ def test_machine_code_that_does_not_fit_its_source_is_not_found(tmp_path: Path) 
         assert finder.find_spec("fusee.wire.framing") is not None
 
 
+def test_machine_code_that_does_not_fit_a_shared_header_is_not_found(tmp_path: Path) -> None:
+    paths: list[str] = []
+    for text in ("/* one */", "/* another */"):
+        package = tmp_path / f"package{len(paths)}"
+        (package / "message").mkdir(parents=True)
+        (package / "message" / "crc32.h").write_text(text)
+        paths.append(Path(compiled_path(str(package), "fusee.wire.framing")).name)
+    assert paths[0] != paths[1]
+
+
 def test_modules_that_are_not_hot_are_left_to_python() -> None:
     assert CompiledFinder(str(PACKAGE)).find_spec("fusee.errors") is None
 

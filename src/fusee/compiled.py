@@ -5,7 +5,7 @@ Theory of operation
 A module named in `HOT_MODULES` is ordinary Python. Beside it may stand a `.pxd` file that tells Cython the C types of
 its classes and variables, or, for the few that must be written for C to gain anything, a `.pyx` file: a twin with the
 same names, held to the same tests. `hatch_build.py` compiles the module into the folder `__compiled__` of this package,
-under a name that holds a checksum of these files:
+under a name that holds a checksum of these files, and of the headers in C that they share:
 
     __compiled__/fusee.wire.framing-1c291ca3.cpython-311-x86_64-linux-gnu.so
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 HOT_MODULES: Final = (
+    "fusee.wire.arrival",
     "fusee.wire.framing",
     "fusee.wire.hot_encode",
     "fusee.wire.send_answers",
@@ -52,6 +54,8 @@ HOT_MODULES: Final = (
 
 FOLDER: Final = "__compiled__"
 SOURCE_SUFFIXES: Final = (".py", ".pxd", ".pyx")
+SHARED_SOURCES: Final = (("message", "crc32.h"),)
+"""What more than one of them is compiled from."""
 PURE_VARIABLE: Final = "FUSEE_PURE"
 
 _PACKAGE: Final = os.path.dirname(__file__)  # noqa: PTH120  pathlib would cost every start some milliseconds
@@ -65,10 +69,18 @@ def is_pure() -> bool:
 def compiled_path(package: str, module: str) -> str:
     """Where the compiled form of what this module is now would be; `package` is the folder of fusee."""
     stem = os.path.join(package, *module.split(".")[1:])  # noqa: PTH118
-    checksum = 0
+    checksum = _shared_checksum(package)
     for suffix in SOURCE_SUFFIXES:
         checksum = crc32(_read(stem + suffix), checksum)
     return os.path.join(package, FOLDER, f"{module}-{checksum:08x}{EXTENSION_SUFFIXES[0]}")  # noqa: PTH118
+
+
+@cache
+def _shared_checksum(package: str) -> int:
+    checksum = 0
+    for parts in SHARED_SOURCES:
+        checksum = crc32(_read(os.path.join(package, *parts)), checksum)  # noqa: PTH118
+    return checksum
 
 
 class CompiledFinder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -36,6 +37,14 @@ def test_copies_and_sums_are_those_of_slices(parts: list[bytes], gap: bytes) -> 
     assert offsets.dtype == np.int32
     assert copied.tobytes() == b"".join(parts)
     assert [copied[offsets[row] : offsets[row + 1]].tobytes() for row in range(len(parts))] == parts
+    assert checksums(view, starts, ends).tolist() == [zlib.crc32(part) & 0x7FFFFFFF for part in parts]
+
+
+def test_checksums_are_those_of_zlib_whatever_the_size_and_the_place() -> None:
+    data = random.Random(7).randbytes(5000)
+    sizes = [*range(300), 1023, 1024, 1025, 4096]
+    parts = [data[start : start + size] for size in sizes for start in (0, 1, 7, 13)]
+    view, starts, ends = bytes_and_places(parts, b"x")
     assert checksums(view, starts, ends).tolist() == [zlib.crc32(part) & 0x7FFFFFFF for part in parts]
 
 

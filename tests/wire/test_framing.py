@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusee.errors import FrameTooLargeError, ProtocolError
+from fusee.wire.arrival import Scratch
 from fusee.wire.codes import LanguageCode, RequestCode
 from fusee.wire.command import Command
 from fusee.wire.framing import FrameDecoder, FrameLimits, HeaderForm, encode_frame
@@ -102,6 +104,67 @@ def test_any_chunking_gives_the_same_commands(sent: list[tuple[Command, HeaderFo
         position += size
     assert decoder.failure is None
     assert [as_values(command) for command in received] == [as_values(command) for command, _ in sent]
+
+
+def read_into_rooms(stream: bytes, random: Random, read_max: int) -> tuple[FrameDecoder, list[Command]]:
+    """The commands of a stream whose reader asks the decoder where to read to."""
+    decoder, scratch = FrameDecoder(), Scratch()
+    received: list[Command] = []
+    position = 0
+    while position < len(stream) and decoder.failure is None:
+        with decoder.room(scratch) as room:
+            size = min(random.randint(1, read_max), len(room), len(stream) - position)
+            room[:size] = stream[position : position + size]
+        position += size
+        commands = decoder.filled(size)
+        received += decoder.feed(scratch.taken(size)) if commands is None else commands
+    return decoder, received
+
+
+BODY_SIZES = st.sampled_from([0, 1, 1000, 16_383, 16_384, 20_000, 100_000, 300_000, 700_000])
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(commands, st.sampled_from(HeaderForm), BODY_SIZES), max_size=5),
+    st.randoms(use_true_random=False),
+    st.sampled_from([64, 5_000, 70_000, 1 << 20]),
+)
+def test_reading_into_rooms_gives_the_same_commands(
+    sent: list[tuple[Command, HeaderForm, int]], random: Random, read_max: int
+) -> None:
+    for command, _, size in sent:
+        command.body = random.randbytes(size) if read_max > 64 else command.body
+    stream = b"".join(encode_frame(command, form) for command, form, _ in sent)
+    decoder, received = read_into_rooms(stream, random, read_max)
+    assert decoder.failure is None
+    assert decoder.pending_bytes == 0
+    assert [as_values(command) for command in received] == [as_values(command) for command, *_ in sent]
+
+
+def test_room_of_a_large_body_is_its_own_and_the_next_is_small() -> None:
+    decoder, scratch = FrameDecoder(), Scratch()
+    body = bytes(range(256)) * 200
+    frame = encode_frame(Command(10, body=body))
+    begun = len(frame) - len(body) + 100
+    assert len(decoder.room(scratch)) > len(frame)
+    assert decoder.feed(frame[:begun]) == []
+    with decoder.room(scratch) as room:
+        assert len(room) == len(body) - 100
+        room[:] = frame[begun:]
+    assert decoder.pending_bytes > 0
+    (command,) = decoder.filled(len(body) - 100) or [Command(0)]
+    assert command.body == body
+    assert decoder.pending_bytes == 0
+    assert len(decoder.room(scratch)) < 10_000
+    assert len(decoder.room(scratch)) > 100_000
+
+
+def test_bad_header_of_a_large_frame_ends_the_conversation() -> None:
+    data = struct.pack(">iI", 100_000, 5) + b"{bad}" + bytes(99_991)
+    decoder, received = read_into_rooms(data, Random(1), 1000)
+    assert received == []
+    assert isinstance(decoder.failure, ProtocolError)
 
 
 GOLDEN_SAMPLE: list[GoldenFrame] = list(frames("send"))[:8] + list(frames("ns"))[:8]

@@ -1,14 +1,16 @@
 """The compiled twin of batch_body.py, where the forms are named: the same records, each body copied once."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.buffer cimport PyBUF_READ
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from fusee.errors import MessageError
 from fusee.message.batch import BATCH_COUNT_MAX, split_batch
-from fusee.message.record_layout import MAGIC_V1, crc32
+from fusee.message.record_layout import MAGIC_V1
+
+cdef extern from "crc32.h":
+    void fusee_crc_begin() noexcept
+    uint32_t fusee_crc32(const unsigned char *at, size_t size) noexcept nogil
 
 cdef enum:
     ELEMENT_SIZE_MIN = 22
@@ -17,8 +19,9 @@ cdef enum:
     HOST_SIZE = 8
     HEAD_SIZE = 88
 
-cdef object _crc32 = crc32
 cdef uint32_t _MAGIC = MAGIC_V1
+
+fusee_crc_begin()
 
 
 cdef inline int32_t read_int(const unsigned char *at) noexcept:
@@ -153,20 +156,15 @@ cdef class BatchBody:
         cdef bytes packed = PyBytes_FromStringAndSize(NULL, total)
         cdef unsigned char *into = <unsigned char *>PyBytes_AS_STRING(packed)
         cdef Py_ssize_t number, size, body_size, properties_size, record_size
-        cdef uint32_t crc
         cdef list log_offsets = []
         for number in range(self.count):
             size = read_int(source)
             body_size = read_int(source + 16)
             properties_size = size - ELEMENT_SIZE_MIN - body_size
             record_size = RECORD_SIZE_MIN - 1 + topic_size + body_size + properties_size
-            if body_size:
-                crc = <uint32_t>_crc32(PyMemoryView_FromMemory(<char *>source + 20, body_size, PyBUF_READ)) & 0x7FFFFFFF
-            else:
-                crc = 0
             write_int(into, <uint32_t>record_size)
             write_int(into + 4, _MAGIC)
-            write_int(into + 8, crc)
+            write_int(into + 8, fusee_crc32(source + 20, <size_t>body_size) & 0x7FFFFFFF)
             write_int(into + 12, <uint32_t>queue_number)
             memcpy(into + 16, source + 12, 4)  # the flag, as it came
             write_long(into + 20, <uint64_t>queue_place)

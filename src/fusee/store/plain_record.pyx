@@ -5,15 +5,20 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from fusee.errors import MessageError
-from fusee.message.record_layout import MAGIC_V1, PROPERTIES_SIZE_MAX, crc32
+from fusee.message.record_layout import MAGIC_V1, PROPERTIES_SIZE_MAX
+
+cdef extern from "crc32.h":
+    void fusee_crc_begin() noexcept
+    uint32_t fusee_crc32(const unsigned char *at, size_t size) noexcept nogil
 
 cdef enum:
     HEAD_SIZE = 88
     HOST_SIZE = 8
 
-cdef object _crc32 = crc32
 cdef uint32_t _MAGIC = MAGIC_V1
 cdef Py_ssize_t _PROPERTIES_SIZE_MAX = PROPERTIES_SIZE_MAX
+
+fusee_crc_begin()
 
 
 cdef inline void write_int(unsigned char *at, uint32_t value) noexcept:
@@ -65,7 +70,7 @@ def pack_plain_record(
         raise MessageError("a plain record has IPv4 hosts, and properties that fit")
     cdef bytes packed = PyBytes_FromStringAndSize(NULL, size)
     cdef unsigned char *into = <unsigned char *>PyBytes_AS_STRING(packed)
-    cdef uint32_t crc = <uint32_t>_crc32(body) & 0x7FFFFFFF
+    cdef uint32_t crc = fusee_crc32(<const unsigned char *>PyBytes_AS_STRING(body), <size_t>body_size) & 0x7FFFFFFF
     write_int(into, <uint32_t>total)
     write_int(into + 4, _MAGIC)
     write_int(into + 8, crc)

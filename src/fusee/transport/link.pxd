@@ -11,6 +11,7 @@ cdef class Link:
     cdef public object _form
     cdef public bint _pauses_reading
     cdef public object _decoder
+    cdef public object _scratch
     cdef public object _exchange
     cdef public object _transport
     cdef public object _deadline_timer
@@ -27,8 +28,14 @@ cdef class Link:
     cdef public dict attachments
     cdef object __weakref__
 
-    @cython.locals(flag=cython.longlong, commands=list, out=list, pending=Py_ssize_t)
+    cpdef get_buffer(self, size_hint)
+
+    cpdef buffer_updated(self, Py_ssize_t count)
+
     cpdef data_received(self, bytes data)
+
+    @cython.locals(flag=cython.longlong, out=list, pending=Py_ssize_t)
+    cpdef _work(self, list commands)
 
     cpdef send(self, answer)
 

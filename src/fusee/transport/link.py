@@ -2,7 +2,8 @@
 
 A Link is used as an asyncio Protocol, but it uses nothing of the loop: bytes come in by `data_received`, go out by the
 transport's `write`, and time comes from the Clock and Timers it was given. So the same object runs over TCP, TLS
-and memory, under real and manual time.
+and memory, under real and manual time. A transport that asks where to read to (uvloop's does) asks `get_buffer`
+and tells `buffer_updated`; large bodies then come in without a copy.
 
 What has arrived together is worked together: every complete frame is dispatched, then the answers leave in one
 write. Flow control: when the peer does not read and our write buffer is over its high mark, we stop reading its
@@ -14,11 +15,13 @@ States: new -> open -> (leaving) -> closed. `leaving` serves what is in flight b
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from fusee.errors import ConfigError, ConnectionLostError, ProtocolError, TooManyRequestsError, TransportError
+from fusee.wire.arrival import Scratch
 from fusee.wire.codes import ResponseCode
 from fusee.wire.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
 from fusee.wire.exchange import Exchange
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 # Of very many there is no copy either: whoever asks for so much at once may never read it.
 _SEPARATE_PARTS_MAX: Final = 12
 _JOINED_PARTS_MAX: Final = 400
+
+# One read at a time is under way in a thread: a transport asks for room, reads, and tells, all in one step of its loop.
+_of_thread: Final = threading.local()
 
 # Peers newer than 5.3.1 understand GO_AWAY; older ones must never get it.
 GO_AWAY_VERSION_MIN = 476
@@ -73,6 +79,7 @@ class Link:
         self._form = header_form
         self._pauses_reading = pauses_reading
         self._decoder = FrameDecoder(self._limits.frame)
+        self._scratch: Scratch | None = None
         self._exchange = Exchange(self._limits.in_flight_max)
         self._transport: ByteTransport | None = None
         self._deadline_timer: TimerHandle | None = None
@@ -105,6 +112,23 @@ class Link:
         for listener in self._listeners:
             listener.on_connect(self)
 
+    def get_buffer(self, size_hint: int) -> memoryview:
+        """Where the transport may put what has arrived."""
+        scratch = self._scratch
+        if scratch is None:
+            scratch = self._scratch = _scratch_of_thread()
+        return self._decoder.room(scratch)
+
+    def buffer_updated(self, count: int) -> None:
+        """So many bytes were put there."""
+        commands = self._decoder.filled(count)
+        if commands is None:
+            assert self._scratch is not None
+            self.data_received(self._scratch.taken(count))
+        else:
+            self.last_activity = self._monotonic()
+            self._work(commands)
+
     def data_received(self, data: bytes) -> None:
         self.last_activity = self._monotonic()
         decoder = self._decoder
@@ -113,7 +137,10 @@ class Link:
             if known is not None:
                 self.send_frames([known])
                 return
-        commands = decoder.feed(data)
+        self._work(decoder.feed(data))
+
+    def _work(self, commands: list[Command]) -> None:
+        """Do what has arrived together, and answer in one write."""
         out: list[bytes | memoryview] = []
         router = self._router
         for command in commands:
@@ -132,6 +159,7 @@ class Link:
                         self._collect(answer, out)
         if out:
             self._write(out)
+        decoder = self._decoder
         pending = decoder.pending_bytes
         if pending or self.partial_since is not None:
             if not pending:
@@ -366,6 +394,13 @@ class Link:
         self._exchange.expire(now, self.remote_address)
         self._deadline_timer = None
         self._arm_deadline(now)
+
+
+def _scratch_of_thread() -> Scratch:
+    scratch: Scratch | None = getattr(_of_thread, "scratch", None)
+    if scratch is None:
+        scratch = _of_thread.scratch = Scratch()
+    return scratch
 
 
 def format_address(name: Any) -> str:

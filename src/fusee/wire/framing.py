@@ -6,6 +6,11 @@
 nothing for a frame before its bytes are there, so a large length in a frame's first word costs nothing. Bytes
 that are not the protocol end the conversation: `failure` is set, the commands before the bad frame are still
 returned, and whatever is fed later is ignored. There is no way to find the next frame after a bad one.
+
+Bytes come in two ways, and a connection uses one of them. Either they are fed; or the decoder is asked for `room` to
+read into, and told by `filled` how much was read. Then the bytes of a large body come straight to where they stay,
+behind a header that is decoded already; all else goes through a scratch and is fed. Whoever has just sent a large frame
+is given little scratch for the next one: enough for a header, so that little of the body is copied.
 """
 
 from __future__ import annotations
@@ -16,11 +21,13 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from fusee.errors import FrameTooLargeError, ProtocolError
+from fusee.wire.arrival import SCRATCH_SIZE, ArrivingBody
 from fusee.wire.header_binary import FIELDS_MAX, LayoutMemory, decode_binary_header, encode_binary_header
 from fusee.wire.header_json import decode_json_header, encode_json_header
 from fusee.wire.hot_decode import HOT_DECODERS, HOT_PREFIX_SIZE
 
 if TYPE_CHECKING:
+    from fusee.wire.arrival import Scratch
     from fusee.wire.command import Command
 
 _WORDS: Final = Struct(">iI")
@@ -28,6 +35,8 @@ _LENGTH: Final = Struct(">i")
 _BINARY_WORD: Final = 1 << 24
 _FORMS_END: Final = 2 << 24
 _hot_decoder: Final = HOT_DECODERS.get
+_LARGE_MIN: Final = 16 * 1024
+_SCRATCH_FOR_HEADER: Final = 4 * 1024
 
 # First two bytes of what other protocols say first, to name the likely mistake.
 _FOREIGN: Final = {
@@ -57,7 +66,18 @@ class FrameLimits:
 class FrameDecoder:
     """Takes commands out of a stream of bytes."""
 
-    __slots__ = ("_header_max", "_layouts", "_limits", "_need", "_plain_max", "_tail", "failure")
+    __slots__ = (
+        "_body",
+        "_command",
+        "_header_max",
+        "_is_after_large",
+        "_layouts",
+        "_limits",
+        "_need",
+        "_plain_max",
+        "_tail",
+        "failure",
+    )
 
     def __init__(self, limits: FrameLimits | None = None) -> None:
         self._limits = limits or FrameLimits()
@@ -66,12 +86,76 @@ class FrameDecoder:
         self._layouts = LayoutMemory()
         self._tail = bytearray()
         self._need = 4
+        self._body: ArrivingBody | None = None
+        self._command: Command | None = None
+        self._is_after_large = False
         self.failure: ProtocolError | None = None
 
     @property
     def pending_bytes(self) -> int:
         """Bytes of a frame whose rest has not arrived."""
-        return len(self._tail)
+        return len(self._tail) if self._body is None else 8 + self._body.count
+
+    def room(self, scratch: Scratch) -> memoryview:
+        """Where the next bytes are to be put, the scratch or a body's own memory; `filled` says how many came."""
+        if self._body is None and self._need - len(self._tail) >= _LARGE_MIN and self.failure is None:
+            self._begin_body()
+        if self._body is not None:
+            return self._body.room()
+        if self._is_after_large:
+            self._is_after_large = False
+            return scratch.room(_SCRATCH_FOR_HEADER)
+        return scratch.room(SCRATCH_SIZE)
+
+    def filled(self, count: int) -> list[Command] | None:
+        """The command whose body is whole with these bytes, if it is; None when they are in the scratch, to be fed."""
+        body = self._body
+        if body is None:
+            return None
+        commands: list[Command] = []
+        if body.add(count):
+            command = self._command
+            assert command is not None
+            command.body = body.taken()
+            commands.append(command)
+            self._body = self._command = None
+            self._is_after_large = True
+        return commands
+
+    def _begin_body(self) -> None:
+        """Read the header of the frame that was begun, when it is there, and give the body its memory."""
+        tail = self._tail
+        if len(tail) < 8:
+            return
+        length, word = _WORDS.unpack_from(tail)
+        header_size = word & 0xFFFFFF
+        body_start = 8 + header_size
+        if len(tail) < body_start or length + 4 - body_start < _LARGE_MIN:
+            return
+        try:
+            self._command = self._decode(bytes(tail[8:body_start]), word)
+        except ProtocolError as failure:
+            self.failure = failure
+            return
+        self._body = ArrivingBody(length + 4 - body_start, bytes(tail[body_start:]))
+        self._tail.clear()
+        self._need = 4
+
+    def _decode(self, header: bytes, word: int) -> Command:
+        """The command without its body. Raises ProtocolError."""
+        command: Command | None = None
+        if word < _BINARY_WORD:
+            hot = _hot_decoder(header[:HOT_PREFIX_SIZE])
+            if hot is not None:
+                command = hot(header)
+            if command is None:
+                command = decode_json_header(header)
+        else:
+            command = decode_binary_header(header, self._layouts)
+        fields = command.ext_fields
+        if fields is not None and len(fields) > self._limits.fields_max:
+            raise FrameTooLargeError(f"header has {len(fields)} fields, limit {self._limits.fields_max}")
+        return command
 
     def feed(self, data: bytes) -> list[Command]:
         """Every command that is complete with these bytes, in order. Look at `failure` afterwards."""
@@ -152,19 +236,7 @@ class FrameDecoder:
                     break
                 header_start = position + 8
                 body_start = header_start + header_size
-                header = data[header_start:body_start]
-                command: Command | None = None
-                if word < 0x1000000:
-                    hot = _hot_decoder(header[:HOT_PREFIX_SIZE])
-                    if hot is not None:
-                        command = hot(header)
-                    if command is None:
-                        command = decode_json_header(header)
-                else:
-                    command = decode_binary_header(header, self._layouts)
-                fields = command.ext_fields
-                if fields is not None and len(fields) > limits.fields_max:
-                    raise FrameTooLargeError(f"header has {len(fields)} fields, limit {limits.fields_max}")
+                command = self._decode(data[header_start:body_start], word)
                 if body_start != end:
                     command.body = data[body_start:end]
                 commands.append(command)
