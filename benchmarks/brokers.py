@@ -86,8 +86,12 @@ class RunningBroker:
         flush: str = ASYNC_FLUSH,
         python_options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        within: Path | None = None,
     ) -> None:
-        """`python_options` stand before `-m fusee`, for a profiler around our broker, which also gets `environment`."""
+        """`python_options` stand before `-m fusee`, for a profiler around our broker, which also gets `environment`.
+
+        `within` is where the store is made, in place of the build folder.
+        """
         self.name = contender.name
         self.port = free_broker_port()
         self.store_folder = Path()
@@ -98,6 +102,7 @@ class RunningBroker:
         self._flush = flush
         self._python_options = python_options
         self._environment = environment
+        self._within = within or plan.build
         self._stack = ExitStack()
         self._server: ServerProcess | None = None
         self._name_server: ServerProcess | None = None
@@ -116,8 +121,8 @@ class RunningBroker:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._plan.build.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix="broker-", dir=self._plan.build))
+            self._within.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix="broker-", dir=self._within))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             name_server = self._name_server = stack.enter_context(fusee_name_server(folder, self._log_path("namesrv")))
             settings = folder / "broker.properties"
@@ -201,6 +206,16 @@ def need_space(plan: Plan, gigabytes: float) -> None:
     free = shutil.disk_usage(plan.build).free / 1e9
     if free < gigabytes:
         raise BenchmarkError(f"{plan.build} has {free:.0f} GB free; the stores of the brokers need {gigabytes:.0f}")
+
+
+def memory_folder(gigabytes: float) -> Path | None:
+    """A folder in memory with room for so much, beside what programs need; None where there is none."""
+    folder = Path("/dev/shm")
+    try:
+        free = shutil.disk_usage(folder).free / 1e9
+    except OSError:
+        return None
+    return folder if min(free, available_mb() / 1e3 - BESIDE_HEAP_MB / 1e3) >= gigabytes else None
 
 
 def say(text: str) -> None:

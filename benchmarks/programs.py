@@ -60,7 +60,12 @@ def run_program(command: list[str], printed: Path, broker_pid: int, read_after_s
             time.sleep(SAMPLE_S)
             if child.poll() is not None:
                 raise BenchmarkError(f"it ended with status {child.returncode}: {printed.read_text()[-1000:]}")
-            lines = [line for line in printed.read_text(errors="replace").splitlines() if _RATE.search(line)]
+            # A consumer may take longer to find its queues than to make its first report, of nothing.
+            lines = [
+                line
+                for line in printed.read_text(errors="replace").splitlines()
+                if (rates := _RATE.findall(line)) and float(rates[-1])
+            ]
             if already is None and time.monotonic() >= begin + read_after_s:
                 already = len(lines)
             if already is not None and len(lines) > already:

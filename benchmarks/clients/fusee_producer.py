@@ -1,4 +1,7 @@
-"""This project's producer as a benchmark program: some coroutines that each send and await, again and again."""
+"""This project's producer as a benchmark program: so many sends under way, each followed by the next.
+
+By default coroutines send and await; with `--callback` the callback of one send makes the next.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,21 @@ async def main(arguments: argparse.Namespace) -> None:
                     else:
                         tally.done += 1
 
+            send_async = producer.send_async
+
+            def next_one(result: fusee.SendResult | None, error: Exception | None) -> None:
+                if error is None:
+                    tally.done += 1
+                else:
+                    tally.failed += 1
+                send_async(topic, body, callback=next_one)
+
             async with asyncio.TaskGroup() as group:
                 for _ in range(arguments.workers):
-                    group.create_task(one_at_a_time())
+                    if arguments.callback:
+                        send_async(topic, body, callback=next_one)
+                    else:
+                        group.create_task(one_at_a_time())
                 gc.freeze()
                 while True:
                     await asyncio.sleep(REPORT_EVERY_S)
@@ -48,6 +63,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("-w", "--workers", type=int, default=64)
     parser.add_argument("-s", "--size", type=int, default=1024)
     parser.add_argument("--auto-batch", action="store_true")
+    parser.add_argument("--callback", action="store_true")
     return parser.parse_args()
 
 

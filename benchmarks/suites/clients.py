@@ -1,7 +1,9 @@
 """Clients beside each other on one broker: ours, Java's benchmark programs, the C++ client by its Python binding.
 
 The broker is Fusee's, the same for all, and shares every core with one client at a time. Figures are of the last nine
-seconds of a client that is warm. The consumers drain the same backlog, each in a new group.
+seconds of a client that is warm. The consumers drain the same backlog, each in a new group. Producers of batches fill a
+disk faster than it writes, and it is not the disk that is to be compared: each of their runs has a broker of its own,
+whose store is in memory where there is enough of it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.broker_frames import BATCH_MESSAGES, BODY_BYTES, batch_frames, queue_depths, rewind
-from benchmarks.brokers import PLACEMENT, TOPIC, Contender, RunningBroker, need_space, say
+from benchmarks.brokers import PLACEMENT, TOPIC, Contender, RunningBroker, memory_folder, need_space, say
 from benchmarks.errors import BenchmarkError
 from benchmarks.frames import write_frame_file
 from benchmarks.interleaving import interleaved
@@ -44,6 +46,7 @@ CPP_NOTE: Final = (
     "with several threads a few sends of c++ fail inside the client, with any broker (no route info of this topic); "
     "they are made again"
 )
+_ON_DISK: Final = "batches: the store was on disk, for lack of memory"
 BACKLOG_TOPIC: Final = "BenchmarkBacklog"
 BACKLOG_QUEUES: Final = 8
 FILL_LIMIT_S: Final = 180.0
@@ -52,6 +55,11 @@ MEMORY_RATIO_MIN: Final = 5.0
 LARGE_BATCH_MESSAGES: Final = 128
 _REPOSITORY: Final = Path(__file__).parents[2]
 _SIZE: Final = ("-s", str(BODY_BYTES))
+# Enough under way that client and broker need not wait for each other.
+_CALLED_BACK: Final = ("-w", "4096", "--callback")
+_AWAITED: Final = ("-w", "1024")
+# What a producer of batches may store in the seconds of its run.
+_MEMORY_GB: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,7 @@ class Work:
     programs: dict[str, tuple[str, ...]]
     ratio_min: float | None
     is_consumer: bool = False
+    is_in_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +97,22 @@ def _sends(in_flight: int) -> Work:
     return Work(f"sends, {in_flight} in flight", programs, 1.0 if in_flight != 16 else None)
 
 
-def _batches(messages: int, ratio_min: float | None) -> Work:
+def _batches(how: str, options: tuple[str, ...], messages: int, ratio_min: float | None) -> Work:
     programs = {
-        OURS: ("fusee_producer", "-w", "1024", "--auto-batch", *_SIZE),
+        OURS: ("fusee_producer", "--auto-batch", *options, *_SIZE),
         JAVA: ("BatchProducer", "-w", "4", "-b", str(messages), *_SIZE),
     }
-    return Work(f"batches: automatic here, of {messages} by hand in Java's BatchProducer", programs, ratio_min)
+    name = f"batches: automatic here, {how}; of {messages} by hand in Java's BatchProducer"
+    return Work(name, programs, ratio_min, is_in_memory=True)
 
 
 WORKS: Final = (
     _sends(1),
     _sends(16),
     _sends(64),
-    _batches(BATCH_MESSAGES, 1.5),
-    _batches(LARGE_BATCH_MESSAGES, None),
+    _batches("by callback", _CALLED_BACK, BATCH_MESSAGES, 1.5),
+    _batches("by callback", _CALLED_BACK, LARGE_BATCH_MESSAGES, None),
+    _batches("awaited", _AWAITED, BATCH_MESSAGES, None),
     Work(
         "consume, iterator here",
         {OURS: ("fusee_consumer",), JAVA: ("Consumer", "-w", "20"), CPP: ("consume",)},
@@ -130,7 +141,8 @@ def run(plan: Plan) -> Findings:
         for work in WORKS:
             if work.is_consumer:
                 bench.store_backlog()
-            turns = {name: partial(bench.reported, work, name) for name in peers if name in work.programs}
+            report = bench.reported_in_memory if work.is_in_memory else bench.reported
+            turns = {name: partial(report, work, name) for name in peers if name in work.programs}
             turned = interleaved(turns, pace.rounds)
             measured = {name: kept for name, reports in turned.items() if (kept := [one for one in reports if one])}
             figures = {
@@ -192,6 +204,14 @@ class _Bench:
             )
             stored = sum(queue_depths(self._broker.port, BACKLOG_TOPIC, queues=BACKLOG_QUEUES))
         say(f"{stored} messages stored for the consumers")
+
+    def reported_in_memory(self, work: Work, client: str) -> Reported | None:
+        """The same on a broker of its own whose store is in memory; on disk, with a note, where there is too little."""
+        folder = memory_folder(_MEMORY_GB)
+        if folder is None and _ON_DISK not in self._notes:
+            self._notes.append(_ON_DISK)
+        with RunningBroker(Contender(OURS), self._plan, within=folder) as broker:
+            return _Bench(self._plan, self._pace, broker, self._notes).reported(work, client)
 
     def reported(self, work: Work, client: str) -> Reported | None:
         """What the client did; None when it is the C++ one and could not, which it cannot always."""

@@ -39,6 +39,7 @@ HOT_MODULES: Final = (
     "fusee.message.ids",
     "fusee.message.usual_properties",
     "fusee.client.accumulator",
+    "fusee.client.called_back",
     "fusee.client.gathered_entries",
     "fusee.client.usual_send",
     "fusee.namesrv.recall",

@@ -32,6 +32,7 @@ from fusee.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
 )
+from fusee.message.batch import split_batch
 from fusee.message.compression import decompress
 from fusee.message.flags import CompressionType
 from fusee.message.model import Message, MessageQueue
@@ -1038,10 +1039,90 @@ def test_callback_gets_result_or_error_once() -> None:
     play(scene)
 
 
-def test_callback_that_fails_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_callbacks_of_automatic_batches_get_their_own_results_and_may_send_on() -> None:
+    async def scene(cluster: ScriptedCluster) -> None:
+        cluster.route("orders", 1)
+        producer = await cluster.producer(auto_batch=True)
+        told: list[tuple[SendResult | None, Exception | None]] = []
+
+        def next_one(result: SendResult | None, error: Exception | None) -> None:
+            told.append((result, error))
+            if len(told) <= 40:
+                producer.send_async("orders", b"%d" % (19 + len(told)), tag="t", callback=next_one)
+
+        for number in range(20):
+            producer.send_async("orders", b"%d" % number, tag="t", key=f"k{number}", callback=next_one)
+        await cluster.settle()
+        assert [error for _, error in told] == [None] * 60
+        elements = [element for sent in cluster.broker.sends if sent.header.batch for element in split_batch(sent.body)]
+        assert [element.body for element in elements] == [b"%d" % number for number in range(60)]
+        assert all(b"TAGS\x01t" in element.properties_bytes for element in elements)
+        ids = [result.message_id for result, _ in told if result is not None]
+        assert len(set(ids)) == 60
+        assert len(cluster.broker.sends) < 20
+        producer.send_async("orders", b"late", delay_level=3, callback=next_one)
+        producer.send_async(Message("orders", b"as a message"), callback=next_one)
+        await cluster.settle()
+        assert len(told) == 62
+
+    play(scene)
+
+
+def test_callback_that_sends_on_after_every_error_is_not_called_from_inside_its_send() -> None:
+    async def scene(cluster: ScriptedCluster) -> None:
+        cluster.route("orders", 1)
+        producer = await cluster.producer(auto_batch=True, retry_times_when_send_failed=0)
+        depth = deepest = failures = 0
+
+        def again(result: SendResult | None, error: Exception | None) -> None:
+            nonlocal depth, deepest, failures
+            depth += 1
+            deepest = max(deepest, depth)
+            failures += error is not None
+            if failures <= 50:
+                producer.send_async("orders", b"x", callback=again)
+            depth -= 1
+
+        cluster.broker.answers.extend([ResponseCode.MESSAGE_ILLEGAL] * 51)
+        producer.send_async("orders", b"x", callback=again)
+        await cluster.settle()
+        assert (failures, deepest) == (51, 1)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("options", [{}, {"tag": "a\x01b"}, {"key": ""}])
+def test_callback_form_refuses_what_the_awaited_form_refuses(options: dict[str, Any]) -> None:
+    async def scene(cluster: ScriptedCluster) -> None:
+        cluster.route("orders", 1)
+        producer = await cluster.producer(auto_batch=True, max_message_size=100)
+        body = b"" if not options else b"x"
+        outcomes = []
+        for call in (
+            lambda: producer.send("orders", body, **options),
+            lambda: producer.send_async("orders", body, callback=lambda result, error: None, **options),
+        ):
+            try:
+                call()
+                outcomes.append("taken")
+            except MessageError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+        await cluster.settle()
+        with pytest.raises(MessageError):
+            producer.send_async("orders", b"x" * 101, callback=lambda result, error: None)
+        await producer.close()
+        with pytest.raises(ClientStateError):
+            producer.send_async("orders", b"x", callback=lambda result, error: None)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("auto_batch", [False, True])
+def test_callback_that_fails_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture, auto_batch: bool) -> None:
     async def scene(cluster: ScriptedCluster) -> None:
         cluster.route("orders")
-        producer = await cluster.producer()
+        producer = await cluster.producer(auto_batch=auto_batch)
 
         def broken(result: SendResult | None, error: Exception | None) -> None:
             raise ZeroDivisionError("oh")

@@ -40,5 +40,5 @@ cdef class Accumulator:
     @cython.locals(kind=Kind, before=Kind, entries=list, size=Py_ssize_t)
     cpdef add(
         self, publication, queue, bint wait_stored, tag, str unique_id, flag, bytes body, str properties, key,
-        double timeout,
+        double timeout, receiver=*,
     )

@@ -26,6 +26,7 @@ from fusee.message.batch import ELEMENT_SIZE_MIN
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fusee.client.called_back import CalledBack
     from fusee.client.gathered_entries import Entry
     from fusee.client.publication import Publication
     from fusee.client.results import SendResult
@@ -154,9 +155,10 @@ class Accumulator:
         properties: str,
         key: str | None,
         timeout: float,
-    ) -> asyncio.Future[SendResult]:
-        """Gather a message; its sender's future."""
-        future = self._new_future()
+        receiver: CalledBack | None = None,
+    ) -> asyncio.Future[SendResult] | CalledBack:
+        """Gather a message; who gets its result, a new future when nobody is given."""
+        waiting = self._new_future() if receiver is None else receiver
         kind = self._last
         # Most messages are of the kind of the one before, which is seen without making its name.
         if (
@@ -188,7 +190,7 @@ class Accumulator:
                 kind.flush_soon()
             else:
                 kind.timer = self.timers.call_later(self.linger, kind.flush)
-        entries.append((future, unique_id, flag, body, properties))
+        entries.append((waiting, unique_id, flag, body, properties))
         if key is not None:
             kind.keys.append(key)
         kind.size += size
@@ -197,7 +199,7 @@ class Accumulator:
             kind.flush()
         elif self.held > self._total_max_bytes:
             self.flush()
-        return future
+        return waiting
 
     def flush(self) -> None:
         """Send everything that is gathered."""

@@ -15,7 +15,9 @@ from fusee.message.batch import ELEMENT_SIZE_MIN
 if TYPE_CHECKING:
     import asyncio
 
-Entry: TypeAlias = "tuple[asyncio.Future[SendResult], str, int, bytes, str]"
+    from fusee.client.called_back import CalledBack
+
+Entry: TypeAlias = "tuple[asyncio.Future[SendResult] | CalledBack, str, int, bytes, str]"
 """A gathered message: who waits for its result, its unique id, flag, body and properties."""
 
 _HEAD: Final = Struct(">iiiii")

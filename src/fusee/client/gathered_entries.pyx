@@ -12,7 +12,7 @@ cdef enum:
     BODY_SIZE_MAX = 0x7FFF0000
     PROPERTIES_SIZE_MAX = 0xFFFF
 
-Entry = "tuple[asyncio.Future[SendResult], str, int, bytes, str]"
+Entry = "tuple[asyncio.Future[SendResult] | CalledBack, str, int, bytes, str]"
 
 cdef object _SendResult = SendResult
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, overload
 
 from fusee.client.accumulator import Accumulator, Kind
+from fusee.client.called_back import CalledBack
 from fusee.client.config import ServiceState
 from fusee.client.content import (
     Compression,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from types import TracebackType
 
+    from fusee.client.called_back import Callback
     from fusee.client.hooks import SendHook
     from fusee.client.outlet import Lane
     from fusee.client.publication import Publication
@@ -313,28 +315,19 @@ class Producer(UsualSends):
             self._begin(out, None if order_by is None else order_text(order_by))
         return sent
 
-    def send_async(
-        self,
-        topic: str | Message,
-        body: object = None,
-        *,
-        callback: Callable[[SendResult | None, Exception | None], object],
-        **options: Any,
+    def _call_back_unusual(
+        self, topic: str | Message, body: object, callback: Callback, options: dict[str, Any]
     ) -> None:
-        """Send a message; `callback(result, error)` is called on the loop, once, with one of the two and None.
-
-        Takes the options of `send`, and is tried again `retry_times_when_send_async_failed` times. What the callback
-        raises is logged.
-        """
+        """Send a message in any form, and call back."""
         message, choose, timeout = self._described(topic, body, **options)
         order_by = options.get("order_by")
-        sent = self._gathered(message, choose, order_by, timeout)
-        if sent is None:
-            sent = out = self._outgoing(message, choose, timeout)
+        receiver = CalledBack(callback)
+        if self._gathered(message, choose, order_by, timeout, receiver) is None:
+            out = self._outgoing(message, choose, timeout)
             out.communication = "async"
             out.retries = self._callback_retries
             self._begin(out, None if order_by is None else order_text(order_by))
-        sent.add_done_callback(partial(_call_back, callback))
+            out.add_done_callback(partial(_hand_on, receiver))
 
     async def send_oneway(self, topic: str | Message, body: object = None, **options: Any) -> None:
         """Send a message without asking for an answer: it is written to the connection, and may be lost after that.
@@ -560,9 +553,14 @@ class Producer(UsualSends):
             dispatch.begin_in_order(out, order)
 
     def _gathered(
-        self, message: Message, choose: Choice | None, order_by: object, timeout: float
+        self,
+        message: Message,
+        choose: Choice | None,
+        order_by: object,
+        timeout: float,
+        receiver: CalledBack | None = None,
     ) -> asyncio.Future[SendResult] | None:
-        """Put the message into an automatic batch, if it may travel in one."""
+        """Put the message into an automatic batch, if it may travel in one; who gets its result, else None."""
         accumulator = self._accumulator
         if (
             accumulator is None
@@ -579,11 +577,12 @@ class Producer(UsualSends):
                 return None  # which queue it is cannot be told yet
             if order_by is not None and (message.topic, order_text(order_by)) in self._dispatch.in_order:
                 return None  # those before it were sent singly
-        return accumulator.add(
+        waiting: Any = accumulator.add(
             publication, None if choose is None else choose(publication).queue, message.wait_stored, message.tag,
             message.unique_id or "", message.flag, message.body, property_text(message),
-            message.properties.get(names.KEYS), timeout,
+            message.properties.get(names.KEYS), timeout, receiver,
         )  # fmt: skip
+        return waiting  # type: ignore[no-any-return]
 
     def _begin_gathered(self, batch: GatheredBatch, kind: Kind, keys: list[str]) -> None:
         batch.unique_id = self._next_id()
@@ -622,15 +621,10 @@ def _selected(selector: Selector, message: Message, argument: object, publicatio
     return publication.lane_of(queue)
 
 
-def _call_back(
-    callback: Callable[[SendResult | None, Exception | None], object], sent: asyncio.Future[SendResult]
-) -> None:
-    try:
-        if sent.cancelled():
-            callback(None, ClientStateError("the send was cancelled"))
-        elif (error := sent.exception()) is not None:
-            callback(None, error if isinstance(error, Exception) else ClientStateError(repr(error)))
-        else:
-            callback(sent.result(), None)
-    except Exception:  # noqa: BLE001 - the call of a user's listener
-        _log.exception("the callback of a send failed")
+def _hand_on(receiver: CalledBack, sent: asyncio.Future[SendResult]) -> None:
+    if sent.cancelled():
+        receiver.set_exception(ClientStateError("the send was cancelled"))
+    elif (error := sent.exception()) is not None:
+        receiver.set_exception(error)
+    else:
+        receiver.set_result(sent.result())

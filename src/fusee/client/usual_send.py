@@ -1,4 +1,6 @@
-"""`send` as it is called most: bytes for a topic, perhaps with a tag and a key, without a dictionary in between.
+"""`send` and `send_async` as they are called most: bytes for a topic, perhaps with a tag and a key.
+
+The properties of such a message are put together without a dictionary in between.
 
 A message in any other form goes the long way of `Producer`, which is the only subclass. This module holds what is done
 for every message of an automatic batch, so that it can be compiled as it is; its types are in `usual_send.pxd`.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from fusee.client.called_back import CalledBack
 from fusee.client.config import ServiceState
 from fusee.client.content import order_text, plain_property_text
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from fusee.client.accumulator import Accumulator
+    from fusee.client.called_back import Callback
     from fusee.client.dispatch import Dispatch
     from fusee.client.publication import Publication
     from fusee.client.results import SendResult
@@ -105,10 +109,11 @@ class UsualSends:
                     and size < self._threshold
                     and (choose is None or (publication.lanes and (topic, order) not in dispatch.in_order))
                 ):
-                    return accumulator.add(
+                    future: Any = accumulator.add(
                         publication, None if choose is None else choose(publication).queue, True, tag,
                         unique_id, 0, body, text, key, timeout,
                     )  # fmt: skip
+                    return future  # type: ignore[no-any-return]
                 alone: asyncio.Future[SendResult] = producer._send_alone(
                     publication, unique_id, body, text, choose, order, timeout
                 )
@@ -122,3 +127,47 @@ class UsualSends:
             },
         )  # fmt: skip
         return sent
+
+    def send_async(
+        self,
+        topic: str | Message,
+        body: object = None,
+        *,
+        callback: Callback,
+        tag: str | None = None,
+        key: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Send a message; `callback(result, error)` is called on the loop, once, with one of the two and None.
+
+        Takes the options of `send`, and is tried again `retry_times_when_send_async_failed` times. What the callback
+        raises is logged. It may send the next message. With automatic batching this is the form that costs least.
+        """
+        producer: Any = self
+        if self.state is not _RUNNING:
+            producer._refuse_state()
+        dispatch, accumulator = self._dispatch, self._accumulator
+        if (
+            accumulator is not None
+            and not options
+            and type(topic) is str
+            and type(body) is bytes
+            and not dispatch.is_watching
+        ):
+            unique_id = self._next_id()
+            if tag is None and key is None:
+                text: str | None = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02"
+            else:
+                text = plain_property_text(unique_id, tag, key, None)
+            size = len(body)
+            if text is not None and 0 < size <= self.max_message_size and size < self._threshold:
+                publication = self._publications.get(topic) or dispatch.publication(topic)
+                accumulator.add(
+                    publication, None, True, tag, unique_id, 0, body, text, key, self._timeout, CalledBack(callback)
+                )
+                return
+        if tag is not None:
+            options["tag"] = tag
+        if key is not None:
+            options["key"] = key
+        producer._call_back_unusual(topic, body, callback, options)
