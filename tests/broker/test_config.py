@@ -33,6 +33,7 @@ OURS = {
     "bulkReadBytesMax",
     "bulkReadBytesMaxInDisk",
     "bulkReadEnable",
+    "bulkReadLocalEnable",
     "stagedApplicationsMax",
     "stagedBytesMax",
     "stagedPartsMax",

@@ -60,6 +60,7 @@ def test_every_option_of_the_table_is_read() -> None:
         "includeProperties": {"includeProperties": "false"},
         "kafkaCompatible": {"kafkaCompatible": "true"},
         "group": {"group": "g"},
+        "localReads": {"localReads": "false"},
         "tls": {"tls": "true"},
         "tlsVerify": {"tls": "true", "tlsVerify": "false"},
         "tlsCaFile": {"tlsCaFile": "/ca"},

@@ -203,6 +203,9 @@ class BrokerConfig:
     bulk_read_enable: bool = True
     """Whether ranges of queues may be read in bulk, as Spark does; else whoever asks pulls instead. (Ours.)"""
 
+    bulk_read_local_enable: bool = True
+    """Whether a bulk reader on this machine may be told where records lie, to read them from the files. (Ours.)"""
+
     bulk_read_bytes_max: int = 4 * 1024 * 1024
     """Bytes of records in the answer to a bulk read. (Ours.)"""
 

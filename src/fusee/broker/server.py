@@ -42,6 +42,7 @@ from fusee.broker.handlers.send_back import SendBackHandlers
 from fusee.broker.handlers.staged import StagedHandlers
 from fusee.broker.handlers.transaction import TransactionHandlers
 from fusee.broker.holds import Holds
+from fusee.broker.local_mark import LocalMark
 from fusee.broker.log_writer import LogWriter
 from fusee.broker.offsets import OffsetTable
 from fusee.broker.producers import ProducerTable
@@ -398,6 +399,18 @@ class Broker:
             delay_stats=self.delay.running_stats,
             waiting_sends=lambda: (self.gate.waiting, 0),
         )
+        self.bulk_reads = BulkReadHandlers(
+            config=config,
+            writer=writer,
+            topics=topics,
+            groups=groups,
+            offsets=offsets,
+            consumers=consumers,
+            statistics=statistics,
+            standing=standing,
+            # what lies on a simulated disk cannot be read beside it
+            local_mark=LocalMark(store.paths.local_reads) if isinstance(self._files, OsFileSystem) else None,
+        )
         handlers: list[Any] = [
             SendHandlers(
                 config=config,
@@ -445,16 +458,7 @@ class Broker:
                 clock=clock,
                 standing=standing,
             ),
-            BulkReadHandlers(
-                config=config,
-                writer=writer,
-                topics=topics,
-                groups=groups,
-                offsets=offsets,
-                consumers=consumers,
-                statistics=statistics,
-                standing=standing,
-            ),
+            self.bulk_reads,
             PeekHandlers(
                 config=config,
                 writer=writer,

@@ -27,6 +27,7 @@ from fusee.pipeline.batches import BATCH_SIZE, RecordBatches
 from fusee.pipeline.blocking_link import BlockingLink, client_context
 from fusee.pipeline.broker_addresses import BrokerAddresses
 from fusee.pipeline.bulk_reads import BulkReadRefusedError, read_in_bulk
+from fusee.pipeline.local_logs import LocalLogs
 from fusee.pipeline.progress import OffsetsGoneError, RangeProgress
 from fusee.pipeline.pulls import PullTerms, pull_ranges
 from fusee.wire.codes import ResponseCode
@@ -53,7 +54,8 @@ class FetchSettings:
 
     `pull_timeout_ms` is how long a connection or an answer may take; a try that failed is made again up to `retries`
     times in a row, after `retry_delay_ms`, then twice that, and so on. `instance` sets the connections of one query
-    apart from those of another. Without `bulk_reads` a Fusee broker is pulled from, too.
+    apart from those of another. Without `bulk_reads` a Fusee broker is pulled from, too; without `local_reads` the
+    bytes travel also where the broker is on the same machine.
     """
 
     name_servers: str
@@ -72,6 +74,7 @@ class FetchSettings:
     instance: str = ""
     fail_on_data_loss: bool = True
     bulk_reads: bool = True
+    local_reads: bool = True
 
 
 def fetch(
@@ -126,9 +129,10 @@ class _Reading:
         for topic, ranges in by_topic.items():
             if self._settings.bulk_reads and terms.is_by_tag and worker.may_read_in_bulk(link.address, topic):
                 try:
-                    for records in read_in_bulk(link, topic, ranges, terms):
+                    local = worker.local_logs(link.address)
+                    for records in read_in_bulk(link, topic, ranges, terms, local=local):
                         self._failures = 0
-                        yield from self._batches.add_placed(records.data, records.positions)
+                        yield from self._batches.add_placed(records.data, records.positions, records.parts)
                     continue
                 except BulkReadRefusedError as refusal:
                     logger.debug("%s is pulled from %s: %s", topic, link.address, refusal)
@@ -228,7 +232,17 @@ class _Worker:
         self._refused: dict[tuple[str, str], float] = {}
         self._clock = SystemClock()
         self._idle: dict[str, list[BlockingLink]] = {}
+        self._of_thread = threading.local()
         self._lock = threading.Lock()
+
+    def local_logs(self, address: str) -> LocalLogs | None:
+        """What reads the files of the broker at this address, if that may be tried; one for each thread."""
+        if not self.settings.local_reads:
+            return None
+        logs: LocalLogs | None = getattr(self._of_thread, "logs", None)
+        if logs is None:
+            logs = self._of_thread.logs = LocalLogs()
+        return logs if logs.may_serve(address) else None
 
     def may_read_in_bulk(self, address: str, topic: str) -> bool:
         """Whether it is worth asking: a refusal counts for a while."""

@@ -98,6 +98,11 @@ READ_OPTIONS: Final = (
         "a consumer group that a stream commits its progress to, so that its lag shows wherever lags are shown",
         ("consumerGroup", "consumer.group", "kafka.group.id"),
     ),
+    Option(
+        "localReads",
+        "true",
+        "whether a worker on a broker's machine reads its files, where it may, in place of having the bytes sent",
+    ),
     Option("pullBatchSize", "32", "messages asked for in one pull of a broker that has no bulk read"),
     Option("pullTimeoutMs", "30000", "how long a broker may take to answer a worker", ("kafkaConsumer.pollTimeoutMs",)),
     Option("fetchOffset.numRetries", "6", "how often a failed request is tried again"),

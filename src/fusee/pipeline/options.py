@@ -91,6 +91,7 @@ class ReadOptions:
     include_properties: bool = True
     kafka_compatible: bool = False
     group: str = ""
+    local_reads: bool = True
     pull_batch_size: int = 32
     pull_timeout_ms: int = 30_000
     retries: int = 6
@@ -128,6 +129,7 @@ def read_options(given: Mapping[str, str], *, reading: Literal["batch", "stream"
         include_properties=said.flag("includeProperties", default=not is_kafka),
         kafka_compatible=is_kafka,
         group=said.text("group"),
+        local_reads=said.flag("localReads", default=True),
         pull_batch_size=said.number("pullBatchSize") or 32,
         pull_timeout_ms=said.number("pullTimeoutMs") or 30_000,
         retries=said.number("fetchOffset.numRetries", least=0, default=6),
@@ -144,6 +146,7 @@ _OF_CLUSTERS: Final = (
     "sql",
     "group",
     "maxBytesPerTrigger",
+    "localReads",
     "pullBatchSize",
     "pullTimeoutMs",
     "requestTimeoutMs",

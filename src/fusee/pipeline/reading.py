@@ -108,6 +108,7 @@ def fetch_settings(options: ReadOptions, *, tags: str | None = None) -> FetchSet
         tls_key=tls.key if tls else "",
         tls_verify=tls.verify if tls else True,
         fail_on_data_loss=options.fail_on_data_loss,
+        local_reads=options.local_reads,
     )
 
 

@@ -16,6 +16,9 @@ itself, everything is one slice, and nothing is done per message. Where slices w
 into one piece: never is a byte handed out that was not asked for, since it may be of another topic.
 
 An answer stays within one segment. What is visible to a get is visible here: queues have only what is confirmed.
+
+Who can read the files of the log himself needs no bytes, only places. He is given them where the records lie close
+together (`DENSE`); what is thinly spread is better gathered here.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ ENTRIES_MAX: Final = 16_384
 FILTERED_ENTRIES_MAX: Final = 65_536
 """The same when a filter may leave out most of them."""
 SLICES_MAX: Final = 8
+DENSE: Final = 0.5
+"""So much of what lies between the first and the last record must be wanted for places to be given, not bytes."""
 _SAMPLE: Final = 16
 _NOWHERE: Final = np.iinfo(np.int64).max
 
@@ -84,7 +89,10 @@ class BulkRead(NamedTuple):
     sizes: NDArray[np.int32]
     """The size of each record."""
     parts: list[memoryview]
+    """None when places are given in place of bytes."""
     first_log_offset: int
+    log_offsets: NDArray[np.int64] | None = None
+    """The places, when they are given."""
 
     @property
     def size(self) -> int:
@@ -113,10 +121,12 @@ def read_bulk(
     *,
     bytes_max: int,
     tags_codes: frozenset[int] | None = None,
+    places: bool = False,
 ) -> BulkRead:
     """The next records of these spans, up to this many bytes; the first one whatever its size.
 
-    `tags_codes` says which are wanted; None means all. A span that begins outside of its queue is left as it is.
+    `tags_codes` says which are wanted; None means all. With `places` the answer says where records lie, if they lie
+    close together. A span that begins outside of its queue is left as it is.
     """
     entries_max = ENTRIES_MAX if tags_codes is None else FILTERED_ENTRIES_MAX
     if tags_codes is None:
@@ -134,6 +144,9 @@ def read_bulk(
             # the next entry of this queue, which was not looked at, lies behind this
             end = min(end, int(each.log_offsets[-1]) + 1)
     sizes, log_offsets, end = _choose(looked, end, bytes_max, log.segment_size)
+    if places and _is_dense(log, log_offsets, sizes):
+        reads = [_read_to(queues, topic, span, each, end) for span, each in zip(spans, found, strict=True)]
+        return BulkRead(reads, sizes.astype(np.int32), [], int(log_offsets[0]), log_offsets)
     parts = _gather(log, log_offsets, sizes)
     if parts is None:
         return BulkRead([_unread(queues, topic, span) for span in spans], np.empty(0, np.int32), [], 0)
@@ -191,6 +204,15 @@ def _choose(
         if count < len(log_offsets):
             end = min(end, int(log_offsets[count]))
     return sizes[:count], log_offsets[:count], end
+
+
+def _is_dense(log: Log, log_offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
+    """Whether there are records, in a file that is there, with little between them."""
+    if not len(log_offsets):
+        return False
+    first = int(log_offsets[0])
+    span = int(log_offsets[-1] + sizes[-1]) - first
+    return int(sizes.sum()) >= DENSE * span and log.slice(first, span) is not None
 
 
 def _gather(log: Log, log_offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[memoryview] | None:

@@ -10,6 +10,7 @@
       config/*.json                   topics, groups, offsets; each with its .bak
       checkpoint                      times up to which everything is on disk
       truncation                      where the log is being cut, while that is done (ours)
+      local_reads                     by which readers on this machine know that they are (ours)
       abort                           there while a process has the store open
       lock                            held by that process
 
@@ -33,6 +34,7 @@ TRANSACTION_REDO: Final = "transaction/redo"
 CONFIG: Final = "config"
 CHECKPOINT: Final = "checkpoint"
 TRUNCATION: Final = "truncation"
+LOCAL_READS: Final = "local_reads"
 ABORT: Final = "abort"
 LOCK: Final = "lock"
 
@@ -72,6 +74,7 @@ class StorePaths:
         self.config = root / CONFIG
         self.checkpoint = root / CHECKPOINT
         self.truncation = root / TRUNCATION
+        self.local_reads = root / LOCAL_READS
         self.abort = root / ABORT
         self.lock = root / LOCK
 

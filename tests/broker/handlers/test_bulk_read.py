@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
-from fusee.message.record import iterate_records
+import numpy as np
+
+from fusee.broker.local_mark import LocalMark
+from fusee.message.record import decode_record, iterate_records
 from fusee.wire.bodies.bulk_read import RANGES_MAX, BulkAnswer, decode_answer, encode_ranges
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import Command
@@ -65,6 +69,69 @@ def test_the_limit_of_the_broker_holds() -> None:
         assert len(bodies(await bulk(client, (0, 0, 10)))) == 2
 
     play(scene, bulk_read_bytes_max=700)
+
+
+def places_in(command: Command) -> tuple[BulkReadResponse, list[int], list[int]]:
+    """The header, sizes and places of an answer with places."""
+    header = command.read(BulkReadResponse)
+    answer = decode_answer(memoryview(command.body), header.range_count, header.record_count)
+    sizes, places = np.frombuffer(answer.sizes, ">i4"), np.frombuffer(answer.records, ">i8")
+    return header, sizes.tolist(), places.tolist()
+
+
+def test_a_reader_on_this_machine_is_told_where_records_lie(tmp_path: Path) -> None:
+    async def scene(world: BrokerWorld) -> None:
+        client = world.peer()
+        for number in range(9):
+            await client.send(b"%d" % number, topic="orders", queue_id=number % 3)
+        world.broker.bulk_reads.local_mark = LocalMark(tmp_path / "local_reads")
+        sent, told = await bulk(client, (0, 1, 3), (2, 0, 9)), await bulk(client, (0, 1, 3), (2, 0, 9), local=True)
+        header, sizes, places = places_in(told)
+        assert header.mark_file == str(tmp_path / "local_reads")
+        assert header.mark == (tmp_path / "local_reads").read_text()
+        assert (tmp_path / "local_reads").stat().st_mode & 0o777 == 0o600
+        assert header.log_file is not None
+        assert header.log_file.endswith("/commitlog/00000000000000000000")
+        assert header.log_file_offset == 0
+        assert answer_in(told).reads == answer_in(sent).reads
+        log = world.broker.store.log
+        found = [decode_record(log.slice(place, size) or b"") for place, size in zip(places, sizes, strict=True)]
+        assert [message.body for message in found] == bodies(sent) == [b"2", b"3", b"5", b"6", b"8"]
+
+    play(scene)
+
+
+def test_records_far_apart_are_sent_and_not_told(tmp_path: Path) -> None:
+    async def scene(world: BrokerWorld) -> None:
+        client = world.peer()
+        world.broker.bulk_reads.local_mark = LocalMark(tmp_path / "local_reads")
+        for number in range(6):
+            await client.send(b"%d" % number, topic="orders", queue_id=0)
+            await client.send(b"between" * 100, topic="others", queue_id=0)
+        command = await bulk(client, (0, 0, 9), local=True)
+        assert command.read(BulkReadResponse).log_file is None
+        assert len(bodies(command)) == 6
+        nothing = await bulk(client, (1, 0, 9), local=True)
+        assert bodies(nothing) == []
+
+    play(scene)
+
+
+def test_nobody_is_told_where_that_is_off_or_the_mark_cannot_be_written(tmp_path: Path) -> None:
+    async def scene(world: BrokerWorld) -> None:
+        client = world.peer()
+        await client.send(b"x", topic="orders", queue_id=0)
+        world.broker.bulk_reads.local_mark = LocalMark(tmp_path / "absent" / "local_reads")
+        assert bodies(await bulk(client, (0, 0, 1), local=True)) == [b"x"]
+
+    async def switched_off(world: BrokerWorld) -> None:
+        client = world.peer()
+        await client.send(b"x", topic="orders", queue_id=0)
+        world.broker.bulk_reads.local_mark = LocalMark(tmp_path / "local_reads")
+        assert bodies(await bulk(client, (0, 0, 1), local=True)) == [b"x"]
+
+    play(scene)
+    play(switched_off, bulk_read_local_enable=False)
 
 
 def test_tags_are_filtered() -> None:

@@ -3,7 +3,8 @@
     request:   for each range    int32 queue id | int64 start offset | int64 end offset
     response:  for each range    int32 queue id | int64 next offset | int64 min offset | int64 max offset
                for each record   int32 size
-               the records, end to end
+               the records, end to end; or, when the response header names a file of the log,
+               for each record   int64 position in that file
 
 The response header says how many ranges and records there are. All numbers are big-endian.
 """
@@ -42,6 +43,7 @@ class BulkAnswer(NamedTuple):
     sizes: memoryview
     """int32, big-endian, for each record."""
     records: memoryview
+    """Or, of an answer that names a file, int64 for each record."""
 
 
 def encode_ranges(ranges: Iterable[tuple[int, int, int]]) -> bytes:
