@@ -212,6 +212,11 @@ class _Ours(_Side):
         return {"source": "fusee", "options": self._options(topic)}
 
     @property
+    def network_source(self) -> dict[str, Any]:
+        """With the bytes sent by the broker, as they are to a worker on another machine."""
+        return {"source": "fusee", "options": {**self._options(TOPIC), "localReads": "false"}}
+
+    @property
     def wide_source(self) -> dict[str, Any]:
         """With every column of ours."""
         options = {key: value for key, value in self._options(TOPIC).items() if key != "kafkaCompatible"}
@@ -361,6 +366,15 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
                 **kafka(lambda it: it.timed(pace.rows, **noop, **it.source(TOPIC))),
                 PARQUET: partial(ours.timed, ours.short_rows, **noop, **parquet_source),
                 READY: partial(ours.ready, pace.rows, **ready),
+            },
+            1.0,
+            1.0,
+        ),
+        _Work(
+            "read over the network, to noop",
+            {
+                OURS: partial(ours.timed, ours.rows, **noop, **ours.network_source),
+                **kafka(lambda it: it.timed(pace.rows, **noop, **it.source(TOPIC))),
             },
             1.0,
             1.0,

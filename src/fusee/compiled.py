@@ -44,6 +44,7 @@ HOT_MODULES: Final = (
     "fusee.client.usual_send",
     "fusee.namesrv.recall",
     "fusee.store.batch_body",
+    "fusee.store.index_entries",
     "fusee.store.plain_record",
     "fusee.store.record_keys",
     "fusee.store.record_parts",

@@ -12,6 +12,7 @@ and `abort` follows a commit that raised.
 
 from __future__ import annotations
 
+import secrets
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -65,7 +66,7 @@ class BatchWriter(DataSourceArrowWriter):
             raise OptionError("a topic cannot be overwritten, only appended to; write with .mode('append')")
         self.options = write_options(given, _fields(schema), writing="batch")
         # One write is one application, unless it says that it is a part of a greater one.
-        self._application = self.options.txn_app_id or f"batch-{uuid.uuid4()}"
+        self._application = self.options.txn_app_id or f"batch-{secrets.token_hex(8)}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         options = self.options

@@ -22,7 +22,8 @@ from fusee.message.record_layout import TIMESTAMP, record_bounds, store_timestam
 from fusee.message.topics import SCHEDULE_TOPIC
 from fusee.store.key_hash import topic_prefix_hash
 from fusee.store.record_keys import find_keys_of
-from fusee.store.record_scan import locate_parts, windows
+from fusee.store.record_places import are_equal
+from fusee.store.record_scan import locate_fields, windows
 from fusee.store.results import Dispatched
 
 if TYPE_CHECKING:
@@ -72,20 +73,16 @@ class DispatchBatch(Sequence[Dispatched]):
     ) -> None:
         """Raises RecordError naming the position of a record that does not hold together."""
         self._view = view
-        self._parts = locate_parts(view, positions)
+        self._fields = fields = locate_fields(view, positions)
         self._delay_ms_of = delay_ms_of
         self._positions = positions
         self._base = log_offset
-        head = self._parts.head
         self.log_offsets: NDArray[np.int64] = positions + log_offset
-        self.sizes: NDArray[np.int64] = head["store_size"].astype(np.int64)
-        self.queue_ids: NDArray[np.int64] = head["queue_id"].astype(np.int64)
-        self.queue_offsets: NDArray[np.int64] = head["queue_offset"].astype(np.int64)
-        self.sys_flags: NDArray[np.int64] = head["sys_flag"].astype(np.int64)
-        data = np.frombuffer(view, np.uint8)
-        self.store_timestamps_ms: NDArray[np.int64] = windows(data, ">i8")[self._parts.store_timestamp_start].astype(
-            np.int64
-        )
+        self.sizes = fields.sizes
+        self.queue_ids = fields.queue_ids
+        self.queue_offsets = fields.queue_offsets
+        self.sys_flags = fields.sys_flags
+        self.store_timestamps_ms = fields.store_timestamps_ms
 
     # As a sequence of objects
 
@@ -139,9 +136,13 @@ class DispatchBatch(Sequence[Dispatched]):
 
     @cached_property
     def _topics(self) -> tuple[list[str], NDArray[np.intp]]:
-        parts = self._parts
+        fields = self._fields
         data = np.frombuffer(self._view, np.uint8)
-        sizes = parts.topic_end - parts.topic_start
+        if are_equal(data, fields.topic_start, fields.topic_end):
+            # most of what arrives together is of one topic
+            first = self._view[int(fields.topic_start[0]) : int(fields.topic_end[0])]
+            return [topic_text(bytes(first))], np.zeros(len(self), np.intp)
+        sizes = fields.topic_end - fields.topic_start
         ids = np.zeros(len(sizes), np.intp)
         topics: list[str] = []
         for size in np.unique(sizes).tolist():
@@ -150,7 +151,7 @@ class DispatchBatch(Sequence[Dispatched]):
                 ids[rows] = len(topics)
                 topics.append("")
                 continue
-            names_of_size = windows(data, f"V{size}")[parts.topic_start[rows]]
+            names_of_size = windows(data, f"V{size}")[fields.topic_start[rows]]
             found, numbers = _unique_rows(names_of_size)
             ids[rows] = numbers + len(topics)
             topics += [topic_text(raw) for raw in found]
@@ -165,7 +166,7 @@ class DispatchBatch(Sequence[Dispatched]):
 
     @cached_property
     def _keys(self) -> RecordKeys | None:
-        return find_keys_of(self._view, self._parts.properties_start, self._parts.record_end)
+        return find_keys_of(self._view, self._fields.properties_start, self._fields.record_end)
 
     @property
     def tags_codes(self) -> NDArray[np.int64]:
@@ -182,7 +183,9 @@ class DispatchBatch(Sequence[Dispatched]):
         entries["tags_code"] = self.tags_codes
         width = int(self.queue_ids.max()) + 1
         numbers = self.topic_ids * width + self.queue_ids
-        order = np.argsort(numbers, kind="stable")
+        # what came in batches lies in order of its queue already, or all in one
+        is_sorted = not (numbers[1:] < numbers[:-1]).any()
+        order = np.arange(len(numbers)) if is_sorted else np.argsort(numbers, kind="stable")
         if kinds.any():
             order = order[((kinds == 0) | (kinds == _COMMIT))[order]]
             if not len(order):

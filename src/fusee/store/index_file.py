@@ -45,6 +45,7 @@ from zlib import crc32
 import numpy as np
 
 from fusee.errors import StoreCorruptError, StoreError
+from fusee.store.index_entries import enter, leave
 from fusee.store.layout import INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ _LOG_OFFSET: Final = Struct(">q")
 _MARK: Final = Struct(">iqI4x")
 _MARK_CHECKED: Final = Struct(">iq")
 _ENTRY_TYPE: Final = np.dtype([("hash", ">i4"), ("log_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
-_SECONDS_MAX: Final = (1 << 31) - 1
 _SLOTS_PER_PAGE: Final = 1024
 _SCAN_ENTRIES: Final = 1 << 18
 
@@ -279,32 +279,18 @@ class IndexFile:
     ) -> None:
         """Add entries, at most `room`, in log order. When the write fails, nothing has changed."""
         slots, pages = self._loaded_slots()
-        size = len(hashes)
         first = self.count
-        numbers = np.arange(first, first + size, dtype=np.int32)
-        places = hashes % self.shape.slots
-        order = np.argsort(places, kind="stable")
-        sorted_places = places[order]
-        sorted_numbers = numbers[order]
-        # Of entries that fall on one slot, each follows the one before it; the first follows what the slot held.
-        sorted_previous = slots[sorted_places]
-        repeats = np.flatnonzero(sorted_places[1:] == sorted_places[:-1])
-        new_slots = int(np.count_nonzero(sorted_previous == 0))
-        if len(repeats):
-            new_slots -= int(np.count_nonzero(sorted_previous[repeats + 1] == 0))
-            sorted_previous[repeats + 1] = sorted_numbers[repeats]
-        entries = np.empty(size, dtype=_ENTRY_TYPE)
-        entries["hash"] = hashes
-        entries["log_offset"] = log_offsets
-        entries["seconds"] = np.clip((timestamps_ms - self.begin_timestamp_ms) // 1000, 0, _SECONDS_MAX)
-        previous = np.empty(size, dtype=np.int32)
-        previous[order] = sorted_previous
-        entries["previous"] = previous
-        self._opened().write(entries.tobytes(), self.shape.entries_position + first * INDEX_ENTRY_SIZE)
-        slots[places] = numbers  # of equal places the last one stays
+        entries, places, previous, new_slots = enter(
+            slots, hashes, log_offsets, timestamps_ms, self.begin_timestamp_ms, first
+        )
+        try:
+            self._opened().write(entries, self.shape.entries_position + first * INDEX_ENTRY_SIZE)
+        except BaseException:
+            leave(slots, places, previous)
+            raise
         pages[places // _SLOTS_PER_PAGE] = True
         self.slots_used += new_slots
-        self.count = first + size
+        self.count = first + len(hashes)
         self.cover(int(log_offsets[-1]), int(timestamps_ms[-1]))
 
     def cover(self, log_offset: int, timestamp_ms: int) -> None:

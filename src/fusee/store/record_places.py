@@ -75,6 +75,39 @@ def _run_length(data: Buffer, position: int, stop: int, size: int) -> int:
     return count if same.all() else int(same.argmin())
 
 
+def fields_of(view: NDArray[np.uint8], positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...] | None:
+    """What dispatching asks of the records at these positions; None as `places_of`, which says what positions are.
+
+    Sizes, queue ids, queue offsets, system flags, store times; where topics begin and end, and properties.
+    """
+    places = places_of(view, positions)
+    if places is None:
+        return None
+    head, _, store_timestamp_start, _, _, topic_start, topic_end, properties_start, record_end = places
+    names = ("store_size", "queue_id", "queue_offset", "sys_flag")
+    return (
+        *(head[name].astype(np.int64) for name in names),
+        windows(view, ">i8")[store_timestamp_start].astype(np.int64),
+        topic_start,
+        topic_end,
+        properties_start,
+        record_end,
+    )
+
+
+def are_equal(view: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> bool:
+    """Whether view[starts[i]:ends[i]] is the same for all i; all of them lie in the view."""
+    if not len(starts):
+        return True
+    size = int(ends[0] - starts[0])
+    if (ends - starts != size).any():
+        return False
+    if size == 0:
+        return True
+    cells: NDArray[Any] = windows(view, f"V{size}")[starts]
+    return bool((cells.view(np.uint8).reshape(-1, size) == view[starts[0] : ends[0]]).all())
+
+
 def places_of(view: NDArray[np.uint8], positions: NDArray[np.int64]) -> tuple[NDArray[Any], ...] | None:
     """What `record_scan.RecordParts` holds behind the positions, in its order; None when anything contradicts itself.
 

@@ -1,7 +1,8 @@
 """The compiled twin of record_places.py: the same places, found from record to record."""
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 
 import numpy as np
 
@@ -11,6 +12,7 @@ cdef enum:
     BLANK_SIZE_MIN = 8
     RECORD_SIZE_MIN = 91
     PLACES = 7
+    FIELDS = 9
     STEP = 1024
 
 cdef uint32_t MAGIC_V1 = 0xDAA320A7
@@ -48,6 +50,57 @@ def walk(data, int64_t position, int64_t stop):
     return found[:count].copy(), position
 
 
+cdef inline int64_t read_long(const unsigned char *at) noexcept nogil:
+    return <int64_t>(<uint64_t><uint32_t>read_int(at) << 32 | <uint32_t>read_int(at + 4))
+
+
+cdef struct Places:
+    int64_t stored
+    int64_t body_start
+    int64_t body_end
+    int64_t topic_start
+    int64_t topic_end
+    int64_t properties_start
+    int64_t record_end
+
+
+cdef inline bint locate(
+    const unsigned char *data, int64_t end, int64_t position, int64_t before_end, Places *found
+) noexcept nogil:
+    """Where the parts of the record at this position lie; False when it contradicts itself."""
+    cdef int64_t total, body_size, topic_size, properties_size
+    cdef uint32_t magic
+    cdef bint is_long
+    if position < before_end or end - position < RECORD_SIZE_MIN:
+        return False
+    total = read_int(data + position)
+    magic = <uint32_t>read_int(data + position + 4)
+    is_long = magic == MAGIC_V2
+    if (magic != MAGIC_V1 and not is_long) or total < RECORD_SIZE_MIN or total > end - position:
+        return False
+    found.record_end = position + total
+    found.stored = position + 56 + (12 if data[position + 39] & 0x10 else 0)
+    found.body_start = found.stored + 32 + (12 if data[position + 39] & 0x20 else 0)
+    if found.body_start + 3 > found.record_end:
+        return False
+    body_size = read_int(data + found.body_start - 4)
+    if body_size < 0 or body_size > found.record_end - found.body_start:
+        return False
+    found.body_end = found.body_start + body_size
+    found.topic_start = found.body_end + (2 if is_long else 1)
+    if found.topic_start + 2 > found.record_end:
+        return False
+    topic_size = data[found.body_end]
+    if is_long:
+        topic_size = topic_size << 8 | data[found.body_end + 1]
+    found.topic_end = found.topic_start + topic_size
+    found.properties_start = found.topic_end + 2
+    if topic_size > (32767 if is_long else 127) or found.properties_start > found.record_end:
+        return False
+    properties_size = <int64_t>data[found.topic_end] << 8 | data[found.topic_end + 1]
+    return properties_size <= 32767 and found.properties_start + properties_size == found.record_end
+
+
 @cython.boundscheck(False)
 @cython.wraparound(False)
 def places_of(view, positions):
@@ -59,50 +112,71 @@ def places_of(view, positions):
     found = np.empty((PLACES, count), np.int64)
     cdef int64_t[:, ::1] into = found
     cdef Py_ssize_t row
-    cdef int64_t position, total, record_end, stored, body_start, body_size, body_end, topic_start, topic_size, topic_end
-    cdef int64_t properties_start, properties_size
     cdef int64_t before_end = 0
-    cdef uint32_t magic
-    cdef bint is_long
+    cdef Places places
     for row in range(count):
-        position = begins[row]
-        if position < before_end or end - position < RECORD_SIZE_MIN:
+        if begins[row] < 0 or not locate(&data[0], end, begins[row], before_end, &places):
             return None
-        total = read_int(&data[position])
-        magic = <uint32_t>read_int(&data[position + 4])
-        is_long = magic == MAGIC_V2
-        if (magic != MAGIC_V1 and not is_long) or total < RECORD_SIZE_MIN or total > end - position:
-            return None
-        record_end = position + total
-        stored = position + 56 + (12 if data[position + 39] & 0x10 else 0)
-        body_start = stored + 32 + (12 if data[position + 39] & 0x20 else 0)
-        if body_start + 3 > record_end:
-            return None
-        body_size = read_int(&data[body_start - 4])
-        if body_size < 0 or body_size > record_end - body_start:
-            return None
-        body_end = body_start + body_size
-        topic_start = body_end + (2 if is_long else 1)
-        if topic_start + 2 > record_end:
-            return None
-        topic_size = data[body_end]
-        if is_long:
-            topic_size = topic_size << 8 | data[body_end + 1]
-        topic_end = topic_start + topic_size
-        properties_start = topic_end + 2
-        if topic_size > (32767 if is_long else 127) or properties_start > record_end:
-            return None
-        properties_size = <int64_t>data[topic_end] << 8 | data[topic_end + 1]
-        if properties_size > 32767 or properties_start + properties_size != record_end:
-            return None
-        into[0, row] = stored
-        into[1, row] = body_start
-        into[2, row] = body_end
-        into[3, row] = topic_start
-        into[4, row] = topic_end
-        into[5, row] = properties_start
-        into[6, row] = record_end
-        before_end = record_end
+        into[0, row] = places.stored
+        into[1, row] = places.body_start
+        into[2, row] = places.body_end
+        into[3, row] = places.topic_start
+        into[4, row] = places.topic_end
+        into[5, row] = places.properties_start
+        into[6, row] = places.record_end
+        before_end = places.record_end
     head = windows(view, f"V{HEAD.itemsize}")[positions].view(HEAD)
     tail = windows(view, f"V{TAIL.itemsize}")[found[1] - TAIL.itemsize].view(TAIL)
     return (head, tail, *found)
+
+
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def fields_of(view, positions):
+    """What dispatching asks of the records at these positions; None as `places_of`."""
+    cdef const unsigned char[::1] data = view
+    cdef const int64_t[::1] begins = np.ascontiguousarray(positions, np.int64)
+    cdef Py_ssize_t count = begins.shape[0]
+    cdef int64_t end = data.shape[0]
+    found = np.empty((FIELDS, count), np.int64)
+    cdef int64_t[:, ::1] into = found
+    cdef Py_ssize_t row
+    cdef int64_t before_end = 0
+    cdef const unsigned char *at
+    cdef Places places
+    for row in range(count):
+        if begins[row] < 0 or not locate(&data[0], end, begins[row], before_end, &places):
+            return None
+        at = &data[begins[row]]
+        into[0, row] = read_int(at)
+        into[1, row] = read_int(at + 12)
+        into[2, row] = read_long(at + 20)
+        into[3, row] = read_int(at + 36)
+        into[4, row] = read_long(&data[places.stored])
+        into[5, row] = places.topic_start
+        into[6, row] = places.topic_end
+        into[7, row] = places.properties_start
+        into[8, row] = places.record_end
+        before_end = places.record_end
+    return tuple(found)
+
+
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def are_equal(view, starts, ends):
+    """Whether view[starts[i]:ends[i]] is the same for all i; all of them lie in the view."""
+    cdef const unsigned char[::1] data = view
+    cdef const int64_t[::1] begins = np.ascontiguousarray(starts, np.int64)
+    cdef const int64_t[::1] stops = np.ascontiguousarray(ends, np.int64)
+    cdef Py_ssize_t count = begins.shape[0]
+    cdef Py_ssize_t row
+    cdef int64_t size
+    if stops.shape[0] != count:
+        raise ValueError("as many ends as starts are needed")
+    for row in range(count):
+        if begins[row] < 0 or stops[row] < begins[row] or stops[row] > data.shape[0]:
+            raise ValueError(f"a part does not lie in the {data.shape[0]} bytes given")
+        size = stops[row] - begins[row]
+        if size != stops[0] - begins[0] or (size and memcmp(&data[begins[row]], &data[begins[0]], size) != 0):
+            return False
+    return True

@@ -26,14 +26,25 @@ from fusee.errors import RecordError
 from fusee.message.record import read_frame
 from fusee.message.record_layout import BLANK_SIZE_MIN, MAGIC_BLANK, MAGIC_POSITION, record_bounds
 from fusee.store.record_fields import HEAD, TAIL, windows
-from fusee.store.record_places import places_of, walk
+from fusee.store.record_places import fields_of, places_of, walk
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fusee.message.record_layout import Buffer
 
-__all__ = ["HEAD", "TAIL", "RecordParts", "check_stop", "find_records", "locate_parts", "out_of_order", "windows"]
+__all__ = [
+    "HEAD",
+    "TAIL",
+    "RecordFields",
+    "RecordParts",
+    "check_stop",
+    "find_records",
+    "locate_fields",
+    "locate_parts",
+    "out_of_order",
+    "windows",
+]
 
 
 class RecordParts(NamedTuple):
@@ -47,6 +58,20 @@ class RecordParts(NamedTuple):
     store_timestamp_start: NDArray[np.int64]
     body_start: NDArray[np.int64]
     body_end: NDArray[np.int64]
+    topic_start: NDArray[np.int64]
+    topic_end: NDArray[np.int64]
+    properties_start: NDArray[np.int64]
+    record_end: NDArray[np.int64]
+
+
+class RecordFields(NamedTuple):
+    """What dispatching asks of records; one row per record."""
+
+    sizes: NDArray[np.int64]
+    queue_ids: NDArray[np.int64]
+    queue_offsets: NDArray[np.int64]
+    sys_flags: NDArray[np.int64]
+    store_timestamps_ms: NDArray[np.int64]
     topic_start: NDArray[np.int64]
     topic_end: NDArray[np.int64]
     properties_start: NDArray[np.int64]
@@ -102,6 +127,14 @@ def locate_parts(data: Buffer, positions: NDArray[np.int64]) -> RecordParts:
         raise _first_bad(data, positions)
     head, tail, *rest = places
     return RecordParts(positions, head, tail, *rest)
+
+
+def locate_fields(data: Buffer, positions: NDArray[np.int64]) -> RecordFields:
+    """What dispatching asks of the records at these positions. Raises RecordError as `locate_parts`."""
+    found = fields_of(np.frombuffer(data, np.uint8), positions)
+    if found is None:
+        raise _first_bad(data, positions)
+    return RecordFields(*found)
 
 
 def out_of_order(position: int, before_end: int) -> RecordError:
