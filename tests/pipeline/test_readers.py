@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import fusee.sync
+from fusee.clock import ManualClock
 from fusee.errors import DataLossError, TopicNotFoundError
+from fusee.message.model import MessageQueue
+from fusee.pipeline.admission import Bounds
 from fusee.pipeline.batch import BatchReader
 from fusee.pipeline.option_table import OptionError
 from fusee.pipeline.options import read_options
 from fusee.pipeline.positions import StreamOffset
-from fusee.pipeline.stream import StreamReader
+from fusee.pipeline.stream import StreamDriver, StreamReader
 from tests.pipeline.topics_of_tests import BROKER, fill
 
 if TYPE_CHECKING:
@@ -144,6 +147,71 @@ def test_a_broker_that_is_away_keeps_its_place_and_is_read_on(server: EmbeddedSe
         assert mq.admin.lag("reports", "orders", owners=False).total == 0
     assert reader.reportLatestOffset() == {**following[0], "from": None}
     reader.stop()
+
+
+class Scripted:
+    """A cluster of one queue whose end moves as it is told, and a clock that moves while somebody waits."""
+
+    def __init__(self, **options: object) -> None:
+        self.queue = MessageQueue("orders", BROKER, 0)
+        self.end = 0
+        self.waits: list[float] = []
+        self.clock = ManualClock()
+        given = read_options(_texts({"nameServer": "a:1", "subscribe": "orders", **options}), reading="stream")
+        self.driver = StreamDriver(given, self, self.clock, self.wait)
+        self.place = self.driver.initial()
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.clock.advance(seconds)
+
+    def batch(self, messages: int, *, seconds: float = 0.05) -> list[float]:
+        """Another batch, after so many messages and seconds: what was waited for before it."""
+        self.end += messages
+        self.clock.advance(seconds)
+        self.waits.clear()
+        self.place = self.driver.next(self.place, is_limited=False)
+        return list(self.waits)
+
+    def queues(self, topics: Any, *, missing_ok: bool = False) -> tuple[MessageQueue, ...]:
+        return (self.queue,)
+
+    def bounds(self, queues: Any, *, all_needed: bool = True) -> dict[MessageQueue, Bounds]:
+        return {self.queue: Bounds(0, self.end)}
+
+    def offsets_at(self, times: Any) -> dict[MessageQueue, int]:
+        return {}
+
+    def record_sizes(self, starts: Any) -> dict[MessageQueue, float]:
+        return {}
+
+    def commit(self, group: str, offsets: Any) -> None: ...
+
+    def mark(self, group: str, since_ms: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_stream_of_small_batches_gathers_a_little_before_each() -> None:
+    stream = Scripted()
+    assert stream.batch(500) == []  # nothing came before it
+    assert stream.batch(500) == [0.012]
+    assert stream.batch(500, seconds=5.0) == []  # Spark's trigger has let time pass already
+    assert stream.batch(20_000) == [0.012]
+    assert stream.batch(500) == []  # behind a large one there is work enough
+    assert stream.batch(0) == [0.012]
+    assert stream.batch(0, seconds=0.01) == [pytest.approx(0.04)]  # while nothing is new, brokers are asked seldom
+    assert Scripted(gatherMs=0).batch(1) == []
+
+
+def test_what_there_is_now_is_read_without_gathering() -> None:
+    stream = Scripted(maxOffsetsPerTrigger=10, startingOffsets="earliest")
+    stream.end = 30
+    stream.driver.freeze()
+    for _ in range(3):
+        stream.place = stream.driver.next(stream.place, is_limited=True)
+    assert stream.waits == []
+    assert stream.place.to == {stream.queue: 30}
 
 
 def test_an_idle_stream_asks_seldom(server: EmbeddedServer) -> None:

@@ -117,6 +117,13 @@ READ_OPTIONS: Final = (
         where="stream",
     ),
     Option("pollIntervalMs", "50", "while nothing is new, how often brokers are asked", where="stream"),
+    Option(
+        "gatherMs",
+        "12",
+        "how long messages are gathered before a micro-batch that follows a small one at once: fewer batches cost less; "
+        "0 for the least delay",
+        where="stream",
+    ),
     Option("tls", "false", "connect to name servers and brokers by TLS", ("tls.enable",)),
     Option(
         "tlsCaFile", "the system's", "certificates to trust, PEM, a path on every node", ("tls.client.trustCertPath",)

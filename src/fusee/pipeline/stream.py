@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
@@ -31,7 +31,7 @@ from fusee.pipeline.reading import open_view, read_task, tasks_of
 from fusee.pipeline.start_and_end import starting_positions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
@@ -46,11 +46,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_SMALL_BATCH: Final = 10_000
+_AT_ONCE_S: Final = 1.0
+
 
 class StreamDriver:
     """Where a stream is and how far it may go; one for each query, in the process that Spark keeps for it."""
 
-    def __init__(self, options: ReadOptions, view: View, clock: Clock) -> None:
+    def __init__(
+        self, options: ReadOptions, view: View, clock: Clock, wait: Callable[[float], object] | None = None
+    ) -> None:
+        """`wait` lets so many seconds pass, in place of a real wait."""
+        self._wait = wait or threading.Event().wait
         self._options = options
         self._view = view
         self._clock = clock
@@ -65,6 +72,8 @@ class StreamDriver:
         self._published: dict[MessageQueue, int] = {}
         self._is_marked = False
         self._idle_at: float | None = None
+        self._small_at: float | None = None
+        """When the end of a batch with few messages was given; None when the last answer was another."""
 
     def initial(self) -> StreamOffset:
         """Where a new query begins; the same however often it is asked."""
@@ -84,6 +93,7 @@ class StreamDriver:
         """The end of the next batch; `current` itself when there is nothing to read, or not enough yet."""
         self._publish(current.to)
         self._wait_while_idle()
+        self._gather()
         self._bounds = self._view.bounds(self._known_queues(), all_needed=False)
         ready = backlog(current.to, self._bounds, self._until)
         self._judge(ready)
@@ -95,6 +105,8 @@ class StreamDriver:
         if ready.total and not is_all and not self._patience.is_enough(ready.total, now):
             self._idle_at = now
             return current
+        if ready.total < _SMALL_BATCH and self._until is None:
+            self._small_at = now
         return advance(ready, self._admitted(ready) if is_limited else ready.counts)
 
     def latest(self) -> StreamOffset:
@@ -144,7 +156,17 @@ class StreamDriver:
         rest = self._options.poll_interval_ms / 1000 - (self._clock.monotonic() - self._idle_at)
         self._idle_at = None
         if rest > 0:
-            threading.Event().wait(rest)
+            self._wait(rest)
+
+    def _gather(self) -> None:
+        """Let a little more arrive before a batch that follows a small one at once.
+
+        What a micro-batch costs Spark hardly depends on its size, so a stream whose batches follow each other uses a
+        core whatever its rate; the fewer they are, the less it costs.
+        """
+        small_at, self._small_at = self._small_at, None
+        if small_at is not None and self._clock.monotonic() - small_at < _AT_ONCE_S:
+            self._wait(self._options.gather_ms / 1000)
 
     def _publish(self, to: Positions) -> None:
         news = {queue: place for queue, place in to.items() if self._published.get(queue) != place}
