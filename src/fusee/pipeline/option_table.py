@@ -120,8 +120,8 @@ READ_OPTIONS: Final = (
     Option(
         "gatherMs",
         "12",
-        "how long messages are gathered before a micro-batch that follows a small one at once: fewer batches cost less; "
-        "0 for the least delay",
+        "how long messages are gathered before a micro-batch that follows a small one at once: fewer batches cost "
+        "less; 0 for the least delay",
         where="stream",
     ),
     Option("tls", "false", "connect to name servers and brokers by TLS", ("tls.enable",)),
