@@ -41,6 +41,7 @@ COMMAND: Final = "python -m benchmarks --only spark"
 PLACEMENT: Final = "nothing pinned: Spark, its workers and the broker share every core"
 
 KAFKA: Final = "kafka"
+KAFKA_DEFAULTS: Final = "kafka, batches of its default size"
 PARQUET: Final = "parquet"
 READY: Final = "ready batches"
 DROPPED: Final = "Python sink that drops"
@@ -308,7 +309,8 @@ class _Kafka(_Side):
     def live_source(self) -> dict[str, Any]:
         return {"source": "kafka", "options": {**self._options(LIVE_TOPIC), "startingOffsets": "latest"}}
 
-    def sink(self, topic: str) -> dict[str, Any]:
+    def sink(self, topic: str, *, batch_size: int = 262_144) -> dict[str, Any]:
+        """With batches of the size that suits it best here; its default is 16 KiB."""
         return {
             "sink": "kafka",
             "sink_options": {
@@ -316,7 +318,7 @@ class _Kafka(_Side):
                 "topic": topic,
                 "kafka.acks": "1",
                 "kafka.linger.ms": "5",
-                "kafka.batch.size": "262144",
+                "kafka.batch.size": str(batch_size),
             },
             "select": ["key", "value"],
         }
@@ -428,6 +430,11 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
             {
                 OURS: partial(ours.ready, written, **ours.sink("at-least-once")),
                 **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC))),
+                **(
+                    {KAFKA_DEFAULTS: lambda: theirs.ready(written, **theirs.sink(FILL_TOPIC, batch_size=16_384))}
+                    if theirs is not None
+                    else {}
+                ),
                 DROPPED: partial(ours.ready, written, sink="ready", select=["key as keys", "value as body"]),
             },
             1.5,
