@@ -22,6 +22,7 @@ from fusee.pipeline.ranges import QueueRange
 from tests.pipeline.topics_of_tests import SMALL_LOG, expire
 
 COLUMNS = ("queueId", "queueOffset", "body", "tags")
+WAY: dict[str, bool] = {}
 _numbers = itertools.count()
 
 
@@ -44,8 +45,14 @@ def topic(server: fusee.sync.EmbeddedServer) -> str:
     return name
 
 
+@pytest.fixture(params=[True, False], ids=["from files", "over the network"], autouse=True)
+def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test reads both ways: the broker is beside it, where a reader takes bytes from its files."""
+    monkeypatch.setitem(WAY, "local_reads", request.param)
+
+
 def settings(server: fusee.sync.EmbeddedServer, **changes: Any) -> FetchSettings:
-    given: dict[str, Any] = {"pull_timeout_ms": 5000, "retries": 2, "retry_delay_ms": 1, **changes}
+    given: dict[str, Any] = {"pull_timeout_ms": 5000, "retries": 2, "retry_delay_ms": 1, **WAY, **changes}
     return FetchSettings(name_servers=server.name_server, group="spark", **given)
 
 

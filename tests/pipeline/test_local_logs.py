@@ -15,7 +15,8 @@ from fusee.errors import ProtocolError
 from fusee.message.record import decode_record
 from fusee.pipeline import bulk_reads
 from fusee.pipeline.fetch import fetch
-from fusee.pipeline.local_logs import SPAN_MAX, LocalLogs, NotLocalError, Spare
+from fusee.pipeline.local_logs import SPAN_MAX, LocalLogs, NotLocalError
+from fusee.pipeline.spare_memory import SpareMemory
 from fusee.wire.headers.bulk_read import BulkReadResponse
 from tests.pipeline.test_fetch import COLUMNS, fill, ranges_of, rows, settings
 
@@ -60,7 +61,7 @@ def bodies(found: tuple[memoryview, Any, Any]) -> list[bytes]:
 
 def test_records_are_read_where_they_lie(log: Any) -> None:
     header, sizes, places = log
-    logs, spare = LocalLogs(), Spare()
+    logs, spare = LocalLogs(), SpareMemory()
     assert bodies(logs.records(header, sizes, places, spare)) == BODIES
     assert bodies(logs.records(header, sizes[1:2], places[1:2], spare)) == [b"x"]
     assert bodies(logs.records(header, sizes[[0, 2]], places[[0, 2]], spare)) == [b"first", b"third" * 100]
@@ -94,12 +95,12 @@ def test_what_does_not_fit_is_not_read(log: Any, tmp_path: Path, damage: str) ->
     elif damage == "other offset":
         header.log_file_offset = 4096
     with pytest.raises(NotLocalError):
-        LocalLogs().records(header, sizes, places, Spare())
+        LocalLogs().records(header, sizes, places, SpareMemory())
 
 
 def test_a_file_that_was_replaced_is_opened_again(log: Any, tmp_path: Path) -> None:
     header, sizes, places = log
-    logs, spare = LocalLogs(), Spare()
+    logs, spare = LocalLogs(), SpareMemory()
     logs.records(header, sizes, places, spare)
     data = (tmp_path / "log").read_bytes()
     (tmp_path / "new").write_bytes(bytes(len(data)))
@@ -113,7 +114,7 @@ def test_a_file_that_was_replaced_is_opened_again(log: Any, tmp_path: Path) -> N
 
 def test_a_broker_that_was_started_anew_proves_itself_anew(log: Any, tmp_path: Path) -> None:
     header, sizes, places = log
-    logs, spare = LocalLogs(), Spare()
+    logs, spare = LocalLogs(), SpareMemory()
     logs.records(header, sizes, places, spare)
     header.mark = "another proof"
     with pytest.raises(NotLocalError):
@@ -136,13 +137,13 @@ def test_an_answer_that_cannot_be_is_refused(log: Any, wrong: str) -> None:
     elif wrong == "backwards":
         places = places - 1
     with pytest.raises(ProtocolError):
-        LocalLogs().records(header, sizes, places, Spare())
+        LocalLogs().records(header, sizes, places, SpareMemory())
 
 
 def test_few_files_are_kept_open(log: Any, tmp_path: Path) -> None:
     header, sizes, places = log
     data = (tmp_path / "log").read_bytes()
-    logs, spare = LocalLogs(), Spare()
+    logs, spare = LocalLogs(), SpareMemory()
     before = len(list(Path("/proc/self/fd").iterdir()))
     for number in range(30):
         (tmp_path / f"log{number}").write_bytes(data)

@@ -23,6 +23,7 @@ from fusee.errors import (
     ProtocolError,
     RequestTimeoutError,
 )
+from fusee.pipeline.spare_memory import SpareMemory
 from fusee.wire.framing import FrameLimits, encode_frame, encode_head
 from fusee.wire.header_binary import LayoutMemory, decode_binary_header
 from fusee.wire.header_json import decode_json_header
@@ -72,7 +73,7 @@ class BlockingLink:
         self._opaque = 0
         self._expected: set[int] = set()
         self._early: dict[int, Answer] = {}
-        self._spare = np.empty(0, np.uint8)
+        self._spare = SpareMemory()
 
     @property
     def is_idle(self) -> bool:
@@ -182,9 +183,7 @@ class BlockingLink:
         # not zeroed: all of it is overwritten
         if not reuse:
             return memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type]
-        if len(self._spare) < size:
-            self._spare = np.empty(size + size // 8, np.uint8)
-        return memoryview(self._spare)[:size]  # type: ignore[arg-type]
+        return self._spare.of(size)
 
     def _receive_some(self) -> bytes:
         received = self._socket.recv_into(self._head)

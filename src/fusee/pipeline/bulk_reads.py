@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from fusee.errors import FuseeError, ProtocolError
-from fusee.pipeline.local_logs import NotLocalError, Spare
+from fusee.pipeline.local_logs import NotLocalError
 from fusee.pipeline.progress import OffsetsGoneError
+from fusee.pipeline.spare_memory import SpareMemory
 from fusee.wire.bodies.bulk_read import RANGES_MAX, decode_answer, encode_ranges
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import Command
@@ -26,7 +27,7 @@ from fusee.wire.faults import error_for
 from fusee.wire.headers.bulk_read import BulkReadRequest, BulkReadResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -62,11 +63,12 @@ def read_in_bulk(
     *,
     answer_size: int = ANSWER_SIZE,
     local: LocalLogs | None = None,
+    local_refused: Callable[[str], object] = lambda address: None,
 ) -> Iterator[Records]:
     """The records of these ranges of one topic, those of each in order, until all are read.
 
-    With `local` the broker is asked where records lie, as long as they can be read there; `local` is told when not.
-    Raises BulkReadRefusedError; and what `pull_ranges` raises. The ranges say how far they are.
+    With `local` the broker is asked where records lie; when they cannot be read there, `local_refused` hears the
+    broker's address, and bytes are asked for. Raises BulkReadRefusedError; and what `pull_ranges` raises. The ranges say how far they are.
     """
     reading = _BulkReading(link, topic, ranges, terms, answer_size, local)
     opaque = reading.ask()
@@ -76,8 +78,7 @@ def read_in_bulk(
         except NotLocalError as error:
             logger.info("%s is read over the network: %s", link.address, error)
             reading.local = None
-            if local is not None:
-                local.refuse(link.address)
+            local_refused(link.address)
             opaque = reading.ask()
             continue
         trouble: Exception | None = None
@@ -106,7 +107,7 @@ class _BulkReading:
     ) -> None:
         self._link = link
         self.local = local
-        self._spare = Spare()
+        self._spare = SpareMemory()
         self._topic = topic
         self._ranges = ranges
         self._terms = terms

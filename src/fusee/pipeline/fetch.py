@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from fusee.clock import SystemClock
 from fusee.errors import DataLossError, FuseeError, ProtocolError, TopicNotFoundError, UnavailableError
 from fusee.filter import parse_subscription
 from fusee.pipeline.batches import BATCH_SIZE, RecordBatches
@@ -30,6 +29,7 @@ from fusee.pipeline.bulk_reads import BulkReadRefusedError, read_in_bulk
 from fusee.pipeline.local_logs import LocalLogs
 from fusee.pipeline.progress import OffsetsGoneError, RangeProgress
 from fusee.pipeline.pulls import PullTerms, pull_ranges
+from fusee.pipeline.refusals import Refusals
 from fusee.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ logger = logging.getLogger(__name__)
 PULL_BATCH_SIZE: Final = 32
 PULL_TIMEOUT_MS: Final = 30_000
 _IDLE_LINKS_MAX: Final = 16
-_REFUSAL_REMEMBERED_S: Final = 300.0
 _RETRY_DELAY_MS_MAX: Final = 5_000
 
 
@@ -130,7 +129,8 @@ class _Reading:
             if self._settings.bulk_reads and terms.is_by_tag and worker.may_read_in_bulk(link.address, topic):
                 try:
                     local = worker.local_logs(link.address)
-                    for records in read_in_bulk(link, topic, ranges, terms, local=local):
+                    reading = read_in_bulk(link, topic, ranges, terms, local=local, local_refused=worker.not_local.add)
+                    for records in reading:
                         self._failures = 0
                         yield from self._batches.add_placed(records.data, records.positions, records.parts)
                     continue
@@ -229,28 +229,28 @@ class _Worker:
             "TAG" if sql is None else "SQL92",
             settings.pull_batch_size,
         )
-        self._refused: dict[tuple[str, str], float] = {}
-        self._clock = SystemClock()
+        self._refused = Refusals()
+        self.not_local = Refusals()
+        """Addresses of brokers whose files cannot be read here."""
         self._idle: dict[str, list[BlockingLink]] = {}
         self._of_thread = threading.local()
         self._lock = threading.Lock()
 
     def local_logs(self, address: str) -> LocalLogs | None:
         """What reads the files of the broker at this address, if that may be tried; one for each thread."""
-        if not self.settings.local_reads:
+        if not self.settings.local_reads or address in self.not_local:
             return None
         logs: LocalLogs | None = getattr(self._of_thread, "logs", None)
         if logs is None:
             logs = self._of_thread.logs = LocalLogs()
-        return logs if logs.may_serve(address) else None
+        return logs
 
     def may_read_in_bulk(self, address: str, topic: str) -> bool:
         """Whether it is worth asking: a refusal counts for a while."""
-        refused_at = self._refused.get((address, topic))
-        return refused_at is None or self._clock.monotonic() - refused_at > _REFUSAL_REMEMBERED_S
+        return (address, topic) not in self._refused
 
     def refused_bulk(self, address: str, topic: str) -> None:
-        self._refused[address, topic] = self._clock.monotonic()
+        self._refused.add((address, topic))
 
     @contextmanager
     def link(self, address: str) -> Iterator[BlockingLink]:

@@ -9,20 +9,18 @@ same is then asked for over the network.
 
 from __future__ import annotations
 
-import os
-from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from fusee.clock import SystemClock
-from fusee.errors import ProtocolError, StoreCorruptError
+from fusee.errors import ProtocolError, StoreError
+from fusee.store.offline.files import Descriptors
 from fusee.store.offline.queue_log import PlacedRecords, check_placed
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
+    from fusee.pipeline.spare_memory import SpareMemory
     from fusee.store.record_scan import RecordParts
     from fusee.wire.headers.bulk_read import BulkReadResponse
 
@@ -30,24 +28,10 @@ SPAN_MAX: Final = 64 << 20
 """Bytes between the first and the last record of an answer, at most."""
 _MARK_SIZE_MAX: Final = 256
 _OPEN_MAX: Final = 8
-_REFUSAL_REMEMBERED_S: Final = 300.0
 
 
 class NotLocalError(Exception):
     """The files that a broker names are not here, or are not what it says. Not for users: they are read otherwise."""
-
-
-class Spare:
-    """Memory that is used again and again."""
-
-    def __init__(self) -> None:
-        self._memory = np.empty(0, np.uint8)
-
-    def of(self, size: int) -> memoryview:
-        """So many bytes of it, with whatever they hold."""
-        if len(self._memory) < size:
-            self._memory = np.empty(size + size // 8, np.uint8)
-        return memoryview(self._memory)[:size]  # type: ignore[arg-type]
 
 
 class LocalLogs:
@@ -55,25 +39,13 @@ class LocalLogs:
 
     def __init__(self) -> None:
         self._proved: dict[str, str] = {}
-        self._open: OrderedDict[str, int] = OrderedDict()
-        self._refused: dict[str, float] = {}
-        self._clock = SystemClock()
-
-    def may_serve(self, address: str) -> bool:
-        """Whether it is worth asking this broker: what failed is not tried again for a while."""
-        refused_at = self._refused.get(address)
-        return refused_at is None or self._clock.monotonic() - refused_at > _REFUSAL_REMEMBERED_S
-
-    def refuse(self, address: str) -> None:
-        """The files of the broker at this address could not be read here."""
-        self._refused[address] = self._clock.monotonic()
+        self._files = Descriptors(_OPEN_MAX)
 
     def close(self) -> None:
-        while self._open:
-            os.close(self._open.popitem()[1])
+        self._files.close()
 
     def records(
-        self, header: BulkReadResponse, sizes: NDArray[np.int64], places: NDArray[np.int64], spare: Spare
+        self, header: BulkReadResponse, sizes: NDArray[np.int64], places: NDArray[np.int64], spare: SpareMemory
     ) -> tuple[memoryview, NDArray[np.int64], RecordParts]:
         """The bytes from the first to the last record, in spare memory, where each begins, and the parts of each.
 
@@ -87,10 +59,10 @@ class LocalLogs:
         try:
             self._prove(header)
             data = spare.of(end - first)
-            self._read(header.log_file, first, data)
+            self._read(Path(header.log_file), first, data)
             placed = PlacedRecords(header.log_file_offset + first, data, places - first, sizes)
             return data, placed.positions, check_placed(placed, bodies=True)
-        except (OSError, StoreCorruptError) as error:
+        except (OSError, StoreError) as error:
             raise NotLocalError(str(error)) from error
 
     def _prove(self, header: BulkReadResponse) -> None:
@@ -105,25 +77,8 @@ class LocalLogs:
             raise NotLocalError(f"{header.mark_file} is not the mark of this broker")
         self._proved[header.mark_file] = header.mark
 
-    def _read(self, path: str, position: int, memory: memoryview) -> None:
-        descriptor = self._descriptor(path)
-        done = 0
-        while done < len(memory):
-            count = os.preadv(descriptor, [memory[done:]], position + done)
-            if not count:
-                raise NotLocalError(f"{path} ends at {position + done}")
-            done += count
-
-    def _descriptor(self, path: str) -> int:
-        """Of the file that has this name now: a broker may have removed one and made another."""
-        descriptor = self._open.get(path)
-        if descriptor is not None:
-            if os.path.samestat(os.fstat(descriptor), Path(path).stat()):
-                self._open.move_to_end(path)
-                return descriptor
-            os.close(self._open.pop(path))
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        while len(self._open) >= _OPEN_MAX:
-            os.close(self._open.popitem(last=False)[1])
-        self._open[path] = descriptor
-        return descriptor
+    def _read(self, path: Path, position: int, memory: memoryview) -> None:
+        self._files.drop_if_replaced(path)
+        got = self._files.read_into(path, position, memory)
+        if got < len(memory):
+            raise NotLocalError(f"{path} ends at {position + got}")

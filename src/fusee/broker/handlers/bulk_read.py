@@ -9,7 +9,7 @@ keeps the loop for a few milliseconds at most (`bulkReadBytesMax`); of records t
 bytes are given at once (`bulkReadBytesMaxInDisk`).
 
 A reader on the same machine may ask for places in place of bytes: it is told the file and where in it the records lie,
-and reads them itself (`local_mark`). All else is the same; what such an answer costs here is a tenth.
+and reads them itself (`local_mark`). All else is the same.
 """
 
 from __future__ import annotations

@@ -62,6 +62,12 @@ class Descriptors:
             raise store_error(error, path, len(buffer)) from error
         return done
 
+    def drop_if_replaced(self, path: Path) -> None:
+        """Open this file anew for the next read when its name has gone to another file since. Raises OSError."""
+        descriptor = self._open.get(path)
+        if descriptor is not None and not os.path.samestat(os.fstat(descriptor), path.stat()):
+            os.close(self._open.pop(path))
+
     def written_ranges(self, path: Path, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The parts of [start, end) that are no holes."""
         descriptor = self._descriptor(path)
