@@ -68,7 +68,8 @@ def read_in_bulk(
     """The records of these ranges of one topic, those of each in order, until all are read.
 
     With `local` the broker is asked where records lie; when they cannot be read there, `local_refused` hears the
-    broker's address, and bytes are asked for. Raises BulkReadRefusedError; and what `pull_ranges` raises. The ranges say how far they are.
+    broker's address, and bytes are asked for. Raises BulkReadRefusedError; and what `pull_ranges` raises. The ranges
+    say how far they are.
     """
     reading = _BulkReading(link, topic, ranges, terms, answer_size, local)
     opaque = reading.ask()
