@@ -31,7 +31,7 @@ cdef class Accumulator:
     cdef Py_ssize_t batch_max_bytes
     cdef public Py_ssize_t held
     cdef public object loop
-    cdef object _new_future
+    cdef public object new_future
     cdef Py_ssize_t _total_max_bytes
     cdef dict _kinds
     cdef Kind _last
@@ -40,5 +40,5 @@ cdef class Accumulator:
     @cython.locals(kind=Kind, before=Kind, entries=list, size=Py_ssize_t)
     cpdef add(
         self, publication, queue, bint wait_stored, tag, str unique_id, flag, bytes body, str properties, key,
-        double timeout, receiver=*,
+        double timeout, waiting,
     )

@@ -136,7 +136,7 @@ class Accumulator:
         self.batch_max_bytes = batch_max_bytes
         self.held = 0
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self._new_future: Callable[[], asyncio.Future[SendResult]] = self.loop.create_future
+        self.new_future: Callable[[], asyncio.Future[SendResult]] = self.loop.create_future
         self._total_max_bytes = total_max_bytes
         self._kinds: dict[tuple[str, MessageQueue | None, bool, str | None, float], Kind] = {}
         self._last: Kind | None = None
@@ -155,10 +155,9 @@ class Accumulator:
         properties: str,
         key: str | None,
         timeout: float,
-        receiver: CalledBack | None = None,
-    ) -> asyncio.Future[SendResult] | CalledBack:
-        """Gather a message; who gets its result, a new future when nobody is given."""
-        waiting = self._new_future() if receiver is None else receiver
+        waiting: asyncio.Future[SendResult] | CalledBack,
+    ) -> None:
+        """Gather a message; `waiting` gets its result."""
         kind = self._last
         # Most messages are of the kind of the one before, which is seen without making its name.
         if (
@@ -199,7 +198,6 @@ class Accumulator:
             kind.flush()
         elif self.held > self._total_max_bytes:
             self.flush()
-        return waiting
 
     def flush(self) -> None:
         """Send everything that is gathered."""

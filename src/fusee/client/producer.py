@@ -309,11 +309,14 @@ class Producer(UsualSends):
         message = self._message(topic, body, order_by, **options)
         choose = self._choice(message, order_by, queue, selector, selector_argument)
         timeout = self._timeout_of(timeout_ms)
-        sent = self._gathered(message, choose, order_by, timeout)
-        if sent is None:
-            sent = out = self._outgoing(message, choose, timeout)
-            self._begin(out, None if order_by is None else order_text(order_by))
-        return sent
+        accumulator = self._accumulator
+        if accumulator is not None:
+            future = accumulator.new_future()
+            if self._gather(accumulator, message, choose, order_by, timeout, future):
+                return future
+        out = self._outgoing(message, choose, timeout)
+        self._begin(out, None if order_by is None else order_text(order_by))
+        return out
 
     def _call_back_unusual(
         self, topic: str | Message, body: object, callback: Callback, options: dict[str, Any]
@@ -322,12 +325,14 @@ class Producer(UsualSends):
         message, choose, timeout = self._described(topic, body, **options)
         order_by = options.get("order_by")
         receiver = CalledBack(callback)
-        if self._gathered(message, choose, order_by, timeout, receiver) is None:
-            out = self._outgoing(message, choose, timeout)
-            out.communication = "async"
-            out.retries = self._callback_retries
-            self._begin(out, None if order_by is None else order_text(order_by))
-            out.add_done_callback(partial(_hand_on, receiver))
+        accumulator = self._accumulator
+        if accumulator is not None and self._gather(accumulator, message, choose, order_by, timeout, receiver):
+            return
+        out = self._outgoing(message, choose, timeout)
+        out.communication = "async"
+        out.retries = self._callback_retries
+        self._begin(out, None if order_by is None else order_text(order_by))
+        out.add_done_callback(partial(_hand_on, receiver))
 
     async def send_oneway(self, topic: str | Message, body: object = None, **options: Any) -> None:
         """Send a message without asking for an answer: it is written to the connection, and may be lost after that.
@@ -552,37 +557,36 @@ class Producer(UsualSends):
         else:
             dispatch.begin_in_order(out, order)
 
-    def _gathered(
+    def _gather(
         self,
+        accumulator: Accumulator,
         message: Message,
         choose: Choice | None,
         order_by: object,
         timeout: float,
-        receiver: CalledBack | None = None,
-    ) -> asyncio.Future[SendResult] | None:
-        """Put the message into an automatic batch, if it may travel in one; who gets its result, else None."""
-        accumulator = self._accumulator
+        waiting: asyncio.Future[SendResult] | CalledBack,
+    ) -> bool:
+        """Put the message into an automatic batch, if it may travel in one; whether it does."""
         if (
-            accumulator is None
-            or message.is_delayed
+            message.is_delayed
             or message.is_transactional
             or message.topic.startswith(RETRY_PREFIX)
             or names.PRODUCER_GROUP in message.properties
             or len(message.body) >= self._threshold
         ):
-            return None
+            return False
         publication = self._dispatch.publication(message.topic)
         if choose is not None:
             if not publication.lanes:
-                return None  # which queue it is cannot be told yet
+                return False  # which queue it is cannot be told yet
             if order_by is not None and (message.topic, order_text(order_by)) in self._dispatch.in_order:
-                return None  # those before it were sent singly
-        waiting: Any = accumulator.add(
+                return False  # those before it were sent singly
+        accumulator.add(
             publication, None if choose is None else choose(publication).queue, message.wait_stored, message.tag,
             message.unique_id or "", message.flag, message.body, property_text(message),
-            message.properties.get(names.KEYS), timeout, receiver,
+            message.properties.get(names.KEYS), timeout, waiting,
         )  # fmt: skip
-        return waiting  # type: ignore[no-any-return]
+        return True
 
     def _begin_gathered(self, batch: GatheredBatch, kind: Kind, keys: list[str]) -> None:
         batch.unique_id = self._next_id()

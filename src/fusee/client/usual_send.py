@@ -109,11 +109,12 @@ class UsualSends:
                     and size < self._threshold
                     and (choose is None or (publication.lanes and (topic, order) not in dispatch.in_order))
                 ):
-                    future: Any = accumulator.add(
+                    future = accumulator.new_future()
+                    accumulator.add(
                         publication, None if choose is None else choose(publication).queue, True, tag,
-                        unique_id, 0, body, text, key, timeout,
+                        unique_id, 0, body, text, key, timeout, future,
                     )  # fmt: skip
-                    return future  # type: ignore[no-any-return]
+                    return future
                 alone: asyncio.Future[SendResult] = producer._send_alone(
                     publication, unique_id, body, text, choose, order, timeout
                 )
