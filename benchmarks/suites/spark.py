@@ -357,8 +357,8 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
     parquet_source = {"source": "parquet", "options": {}, "path": parquet}
     ready = {"sink": "noop", "mode": "overwrite"}
 
-    def kafka(turn: Callable[[_Kafka], Spent]) -> dict[str, Callable[[], Spent]]:
-        return {KAFKA: partial(turn, theirs)} if theirs is not None else {}
+    def kafka(turn: Callable[[_Kafka], Spent], name: str = KAFKA) -> dict[str, Callable[[], Spent]]:
+        return {name: partial(turn, theirs)} if theirs is not None else {}
 
     works = [
         _Work(
@@ -430,11 +430,7 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
             {
                 OURS: partial(ours.ready, written, **ours.sink("at-least-once")),
                 **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC))),
-                **(
-                    {KAFKA_DEFAULTS: lambda: theirs.ready(written, **theirs.sink(FILL_TOPIC, batch_size=16_384))}
-                    if theirs is not None
-                    else {}
-                ),
+                **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC, batch_size=16_384)), KAFKA_DEFAULTS),
                 DROPPED: partial(ours.ready, written, sink="ready", select=["key as keys", "value as body"]),
             },
             1.5,
