@@ -18,6 +18,7 @@ from fusee.broker.groups import GroupTable
 from fusee.broker.handlers.send_back import SendBackHandlers
 from fusee.broker.handlers.staged import StagedHandlers
 from fusee.broker.handlers.transaction import TransactionHandlers
+from fusee.broker.handovers import Handovers
 from fusee.broker.log_writer import LogWriter
 from fusee.broker.offsets import OffsetTable
 from fusee.broker.producers import ProducerTable
@@ -195,6 +196,7 @@ class LogWorld:
             checks=SendChecks(config=self.config, topics=self.topics, clock=self.clock),
             staged=self.staged,
             store_host=STORE_HOST,
+            handovers=Handovers(),
         )
         for handlers in (self.send_back, self.transaction_handlers, self.staged_handlers):
             self.router.add_all(handlers.routes(), self.lane)

@@ -34,6 +34,7 @@ OURS = {
     "bulkReadBytesMaxInDisk",
     "bulkReadEnable",
     "bulkReadLocalEnable",
+    "handoverEnable",
     "stagedApplicationsMax",
     "stagedBytesMax",
     "stagedPartsMax",

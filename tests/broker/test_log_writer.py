@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -38,6 +39,7 @@ class Desk:
         sync: bool = False,
         log_thread: HeldWorker | None = None,
         file_thread: HeldWorker | None = None,
+        together: Callable[[Callable[[], None], Callable[[], None]], None] | None = None,
         **settings: Any,
     ) -> None:
         self.clock = ManualClock()
@@ -70,6 +72,7 @@ class Desk:
             is_awaited=lambda topic, queue_id: (topic, queue_id) in self.awaited,
             on_written=lambda count, seconds: self.written.append((count, seconds)),
             on_failure=self.failures.append,
+            together=together,
         )
         self.writer.start()
         self.outcomes: dict[bytes, PutStatus] = {}
@@ -412,10 +415,84 @@ class BrokenWorker(HeldWorker):
 
 @pytest.mark.parametrize("which", ["log_thread", "file_thread"])
 def test_flush_that_ends_in_an_unexpected_way_stops_the_store(which: str) -> None:
-    desk = Desk(sync=True, **{which: BrokenWorker()})
+    threads: dict[str, Any] = {which: BrokenWorker()}
+    desk = Desk(sync=True, **threads)
     desk.put(b"a")
     desk.clock.advance(2.0)
     assert desk.outcomes == {b"a": LATE if which == "log_thread" else OK}
     assert "unexpected" in str(desk.failures[0])
     with pytest.raises(StoreFailedError):
         desk.put(b"b")
+
+
+# Beside each other
+
+LARGE: dict[str, Any] = {"mapped_file_size_commit_log": 4 << 20, "max_message_size": 1 << 20}
+
+
+class Both:
+    """Writes after what is done meanwhile, and notes what was seen then."""
+
+    def __init__(self) -> None:
+        self.desk: Desk | None = None
+        self.seen: list[tuple[int, int]] = []
+
+    def __call__(self, job: Callable[[], None], meanwhile: Callable[[], None]) -> None:
+        meanwhile()
+        if self.desk is not None:
+            self.seen.append((self.desk.seen(), len(self.desk.arrived)))
+        job()
+
+
+def test_what_is_written_is_dispatched_while_the_next_is_written_and_told_when_that_is_done() -> None:
+    both = Both()
+    desk = both.desk = Desk(together=both, **LARGE)
+    for number in range(3):
+        desk.put(b"%d" % number * 600_000)
+        desk.turn()
+        assert len(desk.outcomes) == number + 1
+    assert both.seen == [(0, 0), (1, 0), (2, 1)]
+    assert len(desk.arrived) == 2
+    desk.put(b"small")
+    desk.turn()
+    assert len(both.seen) == 3
+    desk.clock.advance(0.05)
+    assert (desk.seen(), len(desk.arrived)) == (4, 4)
+
+
+def test_who_hears_of_an_arrival_may_put() -> None:
+    desk = Desk(together=Both(), **LARGE)
+    answers: list[bytes] = []
+
+    def answer(batch: Any) -> None:
+        if len(answers) < 3:
+            answers.append(b"answer %d" % len(answers))
+            desk.put(answers[-1])
+
+    desk.store.on_arrival(answer)
+    for number in range(4):
+        desk.put(b"%d" % number * 600_000)
+        desk.turn()
+    desk.clock.advance(0.1)
+    assert len(answers) == 3
+    assert all(desk.outcomes[body] is OK for body in answers)
+    assert len(desk.outcomes) == 7
+    assert desk.seen() == len(desk.arrived) == 7
+
+
+def test_large_write_that_fails_voids_its_puts_only() -> None:
+    class FullDisk(Both):
+        def __call__(self, job: Callable[[], None], meanwhile: Callable[[], None]) -> None:
+            super().__call__(job, meanwhile)
+            desk.disk.fail_write(1, code=errno.ENOSPC, under=LOG)
+            raise StoreFullError("no space")
+
+    desk = Desk(together=FullDisk(), **LARGE)
+    desk.put(b"a")
+    desk.turn()
+    desk.put(b"b" * 600_000)
+    desk.turn()
+    assert list(desk.outcomes.values()) == [OK, VOID]
+    assert desk.store.written_offset == desk.store.end_offset
+    desk.clock.advance(0.1)
+    assert desk.seen() == len(desk.arrived) == 1

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fusee.broker.worker import InlineWorker, ThreadWorker, Worker
+from fusee.broker.worker import InlineWorker, SecondHand, ThreadWorker, Worker
 from fusee.errors import StoreError
 
 
@@ -103,3 +103,37 @@ def test_inline_worker_runs_at_once() -> None:
     worker.run(fail, unexpected, lambda error: heard.append(str(error)))
     worker.stop()
     assert heard == [1, "no"]
+
+
+def test_second_hand_works_beside_its_owner_and_both_are_done_at_the_end() -> None:
+    hand = SecondHand("test")
+    here = threading.get_ident()
+    met = threading.Barrier(2, timeout=10)
+    ran: list[bool] = []
+
+    def job() -> None:
+        met.wait()  # neither could go on alone
+        ran.append(threading.get_ident() != here)
+
+    def meanwhile() -> None:
+        met.wait()
+        ran.append(threading.get_ident() == here)
+
+    hand.together(job, meanwhile)
+    assert ran == [True, True]
+    hand.stop()
+
+
+def test_second_hand_raises_what_either_raised_when_both_are_done() -> None:
+    hand = SecondHand("test")
+    done: list[str] = []
+
+    def fail() -> None:
+        raise StoreError("no")
+
+    with pytest.raises(StoreError, match="no"):
+        hand.together(fail, lambda: done.append("meanwhile"))
+    with pytest.raises(StoreError, match="no"):
+        hand.together(lambda: done.append("job"), fail)
+    assert done == ["meanwhile", "job"]
+    hand.stop()

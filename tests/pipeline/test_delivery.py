@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,14 +13,19 @@ import pytest
 
 import fusee.sync
 from fusee.client.selection import java_hash
-from fusee.errors import FuseeError, InvalidRequestError, SendFailedError, TopicNotFoundError
+from fusee.errors import ConnectionLostError, FuseeError, InvalidRequestError, SendFailedError, TopicNotFoundError
+from fusee.pipeline.blocking_link import Answer, BlockingLink
 from fusee.pipeline.delivery import Delivery, Staging
 from fusee.pipeline.row_encoding import Columns, EncodedRows, encode_rows, queue_hashes
 from fusee.pipeline.staged_commit import Staged, StagedCommit
 from fusee.pipeline.write_routes import WriteQueue, WriteRoutes, WriteSettings
+from fusee.wire.codes import RequestCode
+from fusee.wire.command import Command
+from fusee.wire.headers.handover import OpenHandoverResponse
 from tests.pipeline.written import bodies_in, messages_in
 
 _numbers = itertools.count()
+WAY: dict[str, bool] = {}
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +41,14 @@ def topic(server: fusee.sync.EmbeddedServer) -> str:
     return name
 
 
+@pytest.fixture(params=[True, False], ids=["handed over", "over the network"], autouse=True)
+def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test writes both ways: the broker is beside it, where a writer shares memory with it."""
+    monkeypatch.setitem(WAY, "local_writes", request.param)
+
+
 def settings(server: fusee.sync.EmbeddedServer, **changes: Any) -> WriteSettings:
-    given: dict[str, Any] = {"request_timeout_ms": 5000, "retries": 2, "retry_delay_ms": 1, **changes}
+    given: dict[str, Any] = {"request_timeout_ms": 5000, "retries": 2, "retry_delay_ms": 1, **WAY, **changes}
     return WriteSettings(name_servers=server.name_server, **given)
 
 
@@ -77,23 +90,24 @@ def test_rows_of_one_key_are_in_one_queue_in_their_order(server: fusee.sync.Embe
 
 def test_staged_rows_are_there_after_the_commit_and_not_before(server: fusee.sync.EmbeddedServer, topic: str) -> None:
     given = settings(server, batch_bytes=100)
-    parts = write(given, topic, rows(b"a", b"b"), rows(b"c" * 90), staging=Staging("app-1", 0, "t"))
+    application = f"app-{topic}"
+    parts = write(given, topic, rows(b"a", b"b"), rows(b"c" * 90), staging=Staging(application, 0, "t"))
     assert sum(parts.values()) == 2
     assert bodies_in(server.name_server, topic) == []
-    commit = StagedCommit(given, "app-1")
+    commit = StagedCommit(given, application)
     assert commit.commit(0, [Staged("t", parts)])
     assert bodies_in(server.name_server, topic) == [b"a", b"b", b"c" * 90]
     assert not commit.commit(0, [Staged("t", parts)])
     # The batch again, as a query does it that did not hear of its commit.
-    again = write(given, topic, rows(b"a", b"b"), staging=Staging("app-1", 0, "u"))
+    again = write(given, topic, rows(b"a", b"b"), staging=Staging(application, 0, "u"))
     commit.commit(0, [Staged("u", again)])
     assert bodies_in(server.name_server, topic) == [b"a", b"b", b"c" * 90]
 
 
 def test_dropped_rows_cannot_be_committed(server: fusee.sync.EmbeddedServer, topic: str) -> None:
     given = settings(server)
-    staged = Staged("t", write(given, topic, rows(b"a"), staging=Staging("app-2", 0, "t")))
-    commit = StagedCommit(given, "app-2")
+    staged = Staged("t", write(given, topic, rows(b"a"), staging=Staging(f"app-2-{topic}", 0, "t")))
+    commit = StagedCommit(given, f"app-2-{topic}")
     commit.drop([staged])
     with pytest.raises(FuseeError, match="stage the batch again"):
         commit.commit(0, [staged])
@@ -108,10 +122,11 @@ def test_delayed_rows_wait_sent_or_staged(server: fusee.sync.EmbeddedServer, top
     delayed = rows(b"later", b"now", delay_level=pa.array([18, 0]))
     write(given, topic, delayed)
     assert bodies_in(server.name_server, topic) == [b"now"]
-    parts = write(given, topic, delayed, staging=Staging("app-3", 0, "t"))
-    StagedCommit(given, "app-3").commit(0, [Staged("t", parts)])
+    parts = write(given, topic, delayed, staging=Staging(f"app-3-{topic}", 0, "t"))
+    StagedCommit(given, f"app-3-{topic}").commit(0, [Staged("t", parts)])
     assert bodies_in(server.name_server, topic) == [b"now", b"now"]
-    assert len(messages_in(server.name_server, "SCHEDULE_TOPIC_XXXX")[WriteQueue(broker_of(given), 17)]) == 2
+    waiting = messages_in(server.name_server, "SCHEDULE_TOPIC_XXXX")[WriteQueue(broker_of(given), 17)]
+    assert [message.properties["REAL_TOPIC"] for message in waiting].count(topic) == 2
 
 
 def broker_of(given: WriteSettings) -> str:
@@ -124,15 +139,16 @@ def test_exact_time_is_refused_by_name_of_the_column(server: fusee.sync.Embedded
     with pytest.raises(InvalidRequestError, match="column deliverAt.*delayLevel"):
         write(settings(server), topic, exact)
     with pytest.raises(FuseeError, match="deliverAt"):
-        write(settings(server), topic, exact, staging=Staging("app-4", 0, "t"))
+        write(settings(server), topic, exact, staging=Staging(f"app-4-{topic}", 0, "t"))
 
 
 def test_topic_that_is_missing_is_named_or_made(server: fusee.sync.EmbeddedServer) -> None:
     with pytest.raises(TopicNotFoundError, match="createTopics"):
         write(settings(server, retries=0), "missing", rows(b"a"))
-    write(settings(server, create_queues=3), "made", rows(b"a"))
-    assert len(messages_in(server.name_server, "made")) == 3
-    assert bodies_in(server.name_server, "made") == [b"a"]
+    made = f"made-{next(_numbers)}"
+    write(settings(server, create_queues=3), made, rows(b"a"))
+    assert len(messages_in(server.name_server, made)) == 3
+    assert bodies_in(server.name_server, made) == [b"a"]
 
 
 def test_broker_that_does_not_answer_is_named_with_the_tries(server: fusee.sync.EmbeddedServer) -> None:
@@ -149,3 +165,69 @@ def test_broker_that_does_not_answer_is_named_with_the_tries(server: fusee.sync.
 def test_message_over_the_limit_is_refused_with_the_limit(server: fusee.sync.EmbeddedServer, topic: str) -> None:
     with pytest.raises(FuseeError, match="4194304"):
         write(settings(server, request_timeout_ms=20_000), topic, rows(b"x" * 5_000_000))
+
+
+def test_small_memory_is_used_again_and_again(server: fusee.sync.EmbeddedServer, topic: str) -> None:
+    bodies = [b"%05d" % number * 20 for number in range(3000)]
+    given = settings(server, batch_bytes=900, in_flight_bytes=4000)
+    write(given, topic, rows(*bodies), rows(b"larger than all memory " * 400))
+    assert sorted(bodies_in(server.name_server, topic)) == sorted([*bodies, b"larger than all memory " * 400])
+
+
+def test_what_was_under_way_when_a_connection_broke_is_sent_again_unharmed(
+    server: fusee.sync.EmbeddedServer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [b"%05d" % number * 20 for number in range(3000)]
+    receive = BlockingLink.receive
+    answers = itertools.count()
+
+    def breaking(link: BlockingLink, opaque: int, *, reuse: bool = False) -> Answer:
+        if next(answers) in (20, 60, 61):
+            raise ConnectionLostError("gone", address=link.address)
+        return receive(link, opaque, reuse=reuse)
+
+    monkeypatch.setattr(BlockingLink, "receive", breaking)
+    write(settings(server, batch_bytes=900, in_flight_bytes=8000, retries=3), topic, rows(*bodies))
+    monkeypatch.undo()
+    found = bodies_in(server.name_server, topic)
+    assert set(found) == set(bodies)
+    assert len(found) > len(bodies)
+
+
+def test_bytes_do_not_travel_to_a_broker_on_this_machine(
+    server: fusee.sync.EmbeddedServer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    send = BlockingLink.send
+
+    def counting(link: BlockingLink, command: Command, body: memoryview | None = None) -> int:
+        sent.append(0 if body is None else len(body))
+        return send(link, command, body)
+
+    monkeypatch.setattr(BlockingLink, "send", counting)
+    write(settings(server), topic, rows(b"x" * 100_000), staging=Staging(f"app-{topic}", 0, "t"))
+    write(settings(server), topic, rows(b"x" * 100_000))
+    assert sum(sent) == (0 if WAY["local_writes"] and hasattr(os, "memfd_create") else 2 * 100_022)
+
+
+def test_memory_that_is_not_the_broker_s_is_not_written_to(
+    server: fusee.sync.EmbeddedServer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tunnel leads to a broker elsewhere: its path names something else here, or nothing."""
+    other = tmp_path / "other"
+    other.write_bytes(bytes(10_000))
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    request = BlockingLink.request
+    for path in (other, fifo, tmp_path / "absent", tmp_path):
+
+        def elsewhere(link: BlockingLink, command: Command, path: Path = path) -> Answer:
+            if command.code == RequestCode.OPEN_HANDOVER:
+                header = OpenHandoverResponse(path=str(path), size=10_000, mark="m" * 32)
+                return Answer(Command.request(0, header), memoryview(b""))
+            return request(link, command)
+
+        monkeypatch.setattr(BlockingLink, "request", elsewhere)
+        write(settings(server, producer_group=f"P-{path.name}"), topic, rows(b"%b" % path.name.encode()))
+    assert other.read_bytes() == bytes(10_000)
+    assert len(bodies_in(server.name_server, topic)) == 4

@@ -68,11 +68,18 @@ def map_entries(maps: list[Any], skipped: int, left_out: frozenset[bytes]) -> Ma
 
 def outcome(module: Any, *given: Any) -> Any:
     try:
-        data, offsets = module.join_messages(*given)
+        messages = module.join_messages(*given)
     except MessageError as error:
         return str(error)
-    begin, end = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
-    return bytes(memoryview(data)[begin:end]), (offsets - begin).tolist()
+    return filled(messages, np.arange(len(messages.offsets) - 1)), messages.offsets.tolist()
+
+
+def filled(messages: Any, rows: Any) -> bytes:
+    """The messages of these rows end to end."""
+    rows = np.asarray(rows, np.int64)
+    memory = bytearray(int(np.diff(messages.offsets)[rows].sum()))
+    messages.fill(memoryview(memory), rows)
+    return bytes(memory)
 
 
 @given(
@@ -101,8 +108,8 @@ def test_both_forms_give_the_same(
 def test_messages_are_those_of_the_rows(rows: list[tuple[bytes | None, bytes | None]]) -> None:
     kept = [(body, key and key.replace(b"\x01", b"1").replace(b"\x02", b"2")) for body, key in rows]
     columns = binary([body for body, _ in kept]), None, [(b"KEYS", binary([key for _, key in kept]))]
-    data, offsets = join_messages(*columns, None, b"ID\x01q/", 5)
-    assert split_batch(bytes(memoryview(data))[: int(offsets[-1])]) == [
+    messages = join_messages(*columns, None, b"ID\x01q/", 5)
+    assert split_batch(filled(messages, range(len(rows)))) == [
         BatchElement(0, body or b"", (b"KEYS\x01%b\x02" % key if key else b"") + b"ID\x01q/%d\x02" % (5 + number))
         for number, (body, key) in enumerate(kept)
     ]
@@ -113,8 +120,28 @@ def test_properties_have_a_limit_and_the_worst_row_is_named() -> None:
     for module in (row_messages, PLAIN):
         with pytest.raises(MessageError, match="row 8 has 50006 bytes"):
             module.join_messages(binary([b"a", b"b", b"c"]), None, [(b"KEYS", keys)], None, None, 7)
-        data, _ = module.join_messages(binary([b"a"]), None, [(b"KEYS", keys.slice(2))], None, None, 7)
-        assert len(split_batch(bytes(memoryview(data)))[0].properties_bytes) == 32_767
+        messages = module.join_messages(binary([b"a"]), None, [(b"KEYS", keys.slice(2))], None, None, 7)
+        assert len(split_batch(filled(messages, [0]))[0].properties_bytes) == 32_767
+
+
+@pytest.mark.parametrize("module", [row_messages, PLAIN], ids=["running", "as written"])
+def test_rows_are_written_in_any_order_into_memory_of_their_size(module: Any) -> None:
+    keys = binary([b"k0", None, b"k2"])
+    messages = module.join_messages(binary([b"a", b"bb", b"ccc"]), None, [(b"KEYS", keys)], None, b"ID\x01", 9)
+    found = split_batch(filled(messages, [2, 0, 2]))
+    assert [(each.body, each.properties_bytes) for each in found] == [
+        (b"ccc", b"KEYS\x01k2\x02ID\x0111\x02"),
+        (b"a", b"KEYS\x01k0\x02ID\x019\x02"),
+        (b"ccc", b"KEYS\x01k2\x02ID\x0111\x02"),
+    ]
+    assert filled(messages, []) == b""
+    size = int(messages.offsets[1])
+    for room in (size - 1, size + 1, 0):
+        with pytest.raises(ValueError, match=f"{size} bytes of messages, and room for {room}"):
+            messages.fill(memoryview(bytearray(room)), np.array([0]))
+    for row in (-1, 3):
+        with pytest.raises(ValueError, match="a row that the table does not have"):
+            messages.fill(memoryview(bytearray(size)), np.array([row]))
 
 
 def broken(offsets: list[int]) -> pa.Array:

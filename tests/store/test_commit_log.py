@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,48 @@ def test_failed_write_of_a_part_keeps_the_parts_before_it(failing: int) -> None:
     assert not any(file.view()[log.end_offset :])
     assert put(log, 500) == places[failing - 1]
     assert log.write() == places[failing - 1] + 500
+
+
+def test_large_write_is_given_to_whoever_does_something_meanwhile() -> None:
+    disk = SimulatedDisk()
+    log = new_log(disk, StoreConfig(mapped_file_size_commit_log=1 << 20))
+    seen: list[int] = []
+
+    def around(write: Callable[[], None]) -> None:
+        seen.append(log.written_offset)
+        write()
+        seen.append(log.written_offset)
+
+    small = put(log, 300)
+    assert log.write(around) == 300
+    assert seen == []
+    places = [put(log, size) for size in (400, 300_000, 500, 300_000, 600)]
+    assert log.write(around) == log.end_offset
+    assert seen == [300, 300]
+    assert [len(log.record_at(place) or b"") for place in places] == [400, 300_000, 500, 300_000, 600]
+    assert len(log.record_at(small) or b"") == 300
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3, 4, 5])
+def test_large_write_that_failed_keeps_the_parts_before_it(failing: int) -> None:
+    disk = SimulatedDisk()
+    log = new_log(disk, StoreConfig(mapped_file_size_commit_log=1 << 20))
+    sizes = (400, 300_000, 500, 300_000, 600)
+    places = [put(log, size) for size in sizes]
+
+    def around(write: Callable[[], None]) -> None:
+        disk.fail_write(1, code=errno.ENOSPC, tear_at=200)
+        try:
+            write()
+        finally:
+            disk.fail_write(failing, code=errno.ENOSPC, tear_at=200)
+
+    with pytest.raises(StoreFullError):
+        log.write(around)
+    assert log.end_offset == log.written_offset == places[failing - 1]
+    assert [len(log.record_at(place) or b"") for place in places[: failing - 1]] == list(sizes[: failing - 1])
+    (file,) = (file for _, file in log.segments())
+    assert not any(file.view()[log.end_offset :])
 
 
 def test_failed_write_behind_a_roll_keeps_what_the_first_segment_took() -> None:

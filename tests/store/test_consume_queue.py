@@ -222,6 +222,7 @@ class CountedReads:
         self.write = file.write
         self.view = file.view
         self.written_ranges = file.written_ranges
+        self.write_all = file.write_all
         self.forget = file.forget
         self.clear_from = file.clear_from
         self.sync = file.sync

@@ -212,6 +212,9 @@ class BrokerConfig:
     bulk_read_bytes_max_in_disk: int = 1024 * 1024
     """The same when the records lie too far back to be in memory. (Ours.)"""
 
+    handover_enable: bool = True
+    """Whether senders on this machine may hand over messages in shared memory, as Spark's workers do. (Ours.)"""
+
     enable_property_filter: bool = False
     """Whether SQL92 subscriptions are served."""
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fusee.broker.ack_gate import AckGate, PutStatus
-    from fusee.broker.worker import Worker
+    from fusee.broker.worker import Together, Worker
     from fusee.clock import Clock, TimerHandle, Timers
     from fusee.message.batch import BatchElement
     from fusee.store.batch_body import BatchBody
@@ -43,6 +43,8 @@ _log = logging.getLogger(__name__)
 # Undispatched bytes that are dispatched at once, and how long fewer may wait.
 _DISPATCH_BYTES: Final = 1536 * 1024
 _DISPATCH_DELAY: Final = 0.02
+# After a large write so much may wait for the next one, which it is dispatched beside.
+_MEANWHILE_BYTES_MAX: Final = 16 * 1024 * 1024
 # When somebody waits, so many records of one turn are dispatched at once; of more, a little later, in larger groups.
 _FEW_PUTS: Final = 8
 _FEW_BYTES: Final = 16 * 1024
@@ -68,12 +70,14 @@ class LogWriter:
         on_written: Callable[[int, float], object],
         on_failure: Callable[[StoreFailedError], object],
         on_flushed: Callable[[int], object] | None = None,
+        together: Together | None = None,
         is_any_awaited: Callable[[], bool] | None = None,
     ) -> None:
         """`soon` runs a function at the end of this turn of the loop; `on_written(count, seconds)` hears of each write.
 
         `is_awaited(topic, queue_id)` says whether somebody waits for messages of this queue, `is_any_awaited()`
-        whether anybody waits for anything; `on_flushed(log_offset)` hears how far the log is on disk.
+        whether anybody waits for anything; `on_flushed(log_offset)` hears how far the log is on disk. With `together`
+        large writes are made beside the dispatch of what is written already.
         """
         self.store = store
         self._gate = gate
@@ -86,6 +90,8 @@ class LogWriter:
         self._on_written = on_written
         self._on_failure = on_failure
         self._on_flushed = on_flushed
+        self._together = together
+        self._has_dispatched = False
         self._is_any_awaited = is_any_awaited or (lambda: False)
         self._is_limited = gate.limits_readers
         # Whether a slave has taken bytes that are not on its disk, and its master may wait for that.
@@ -223,11 +229,14 @@ class LogWriter:
                 store.confirm(self._gate.confirmed_offset)
             self._on_written(puts, now - self._began)
             return
+        self._has_dispatched = False
         try:
-            store.write()
+            store.write(None if self._together is None else self._write_meanwhile)
         except StoreError as error:
             _log.error("records could not be written: %s", error)
         self._gate.written(store.written_offset, now)
+        if self._has_dispatched:
+            store.tell_arrivals()
         if self._is_limited:
             store.confirm(self._gate.confirmed_offset)
         self._on_written(puts, now - self._began)
@@ -240,11 +249,18 @@ class LogWriter:
         ):
             self._dispatch_in_time(few=puts <= _FEW_PUTS)
 
+    def _write_meanwhile(self, write: Callable[[], None]) -> None:
+        """Dispatch what is written already while another thread writes: the system is as slow as we are."""
+        assert self._together is not None
+        self._has_dispatched = True
+        self.store.hold_arrivals()
+        self._together(write, self._dispatch)
+
     def _dispatch_in_time(self, *, few: bool) -> None:
         """Dispatch at once, or a little later together with more."""
         store = self.store
         unseen = store.confirmed_offset - store.dispatched_offset
-        if unseen >= _DISPATCH_BYTES:
+        if unseen >= (_MEANWHILE_BYTES_MAX if self._has_dispatched else _DISPATCH_BYTES):
             self._dispatch()
         elif unseen <= 0:
             return

@@ -35,6 +35,7 @@ _LANES: Final[Mapping[RequestCode, str]] = {
     RequestCode.BULK_READ: PULL,
     RequestCode.END_TRANSACTION: TRANSACTION,
     RequestCode.STAGE_MESSAGES: SEND,
+    RequestCode.SEND_HANDED_BATCH: SEND,
     RequestCode.COMMIT_STAGED_BATCH: TRANSACTION,
     RequestCode.DROP_STAGED_BATCH: TRANSACTION,
     RequestCode.QUERY_MESSAGE: QUERY,

@@ -30,6 +30,7 @@ from fusee.broker.handlers.admin_topics import TopicHandlers
 from fusee.broker.handlers.bulk_read import BulkReadHandlers
 from fusee.broker.handlers.client import ClientHandlers
 from fusee.broker.handlers.consume_stats import ConsumeStatsHandlers
+from fusee.broker.handlers.handover import HandoverHandlers
 from fusee.broker.handlers.offset import OffsetHandlers
 from fusee.broker.handlers.peek import PeekHandlers
 from fusee.broker.handlers.pull import PullHandlers
@@ -41,6 +42,7 @@ from fusee.broker.handlers.send import SendHandlers, amend_answer
 from fusee.broker.handlers.send_back import SendBackHandlers
 from fusee.broker.handlers.staged import StagedHandlers
 from fusee.broker.handlers.transaction import TransactionHandlers
+from fusee.broker.handovers import Handovers
 from fusee.broker.holds import Holds
 from fusee.broker.local_mark import LocalMark
 from fusee.broker.log_writer import LogWriter
@@ -60,7 +62,7 @@ from fusee.broker.statistics import Statistics
 from fusee.broker.table_saves import TableSaves
 from fusee.broker.topics import TopicTable
 from fusee.broker.transactions import Transactions
-from fusee.broker.worker import InlineWorker, ThreadWorker, Worker
+from fusee.broker.worker import InlineWorker, SecondHand, ThreadWorker, Worker
 from fusee.clock import Clock, SystemClock, Timers
 from fusee.errors import StoreError, TooFewReplicasError
 from fusee.message.hosts import pack_host, pack_ip
@@ -141,7 +143,8 @@ class Broker:
         self.store = MessageStore(store_path, self.store_config, files=self._files, clock=self._clock)
         self._servers: list[Server] = []
         self._jobs: list[Periodic] = []
-        self._workers: list[Worker] = []
+        self._workers: list[Worker | SecondHand] = []
+        self._second_hand: SecondHand | None = None
         self._running: list[Any] = []
         self._registration: Registration | None = None
         self._client: Client | None = None
@@ -312,6 +315,7 @@ class Broker:
             on_failure=self._store_failed,
             on_flushed=self._flushed,
             is_any_awaited=lambda: bool(self.holds),
+            together=None if self._second_hand is None else self._second_hand.together,
         )
         assert self._client is not None
         self._questions = GroupQuestions(config=config, client=self._client)
@@ -411,6 +415,7 @@ class Broker:
             # what lies on a simulated disk cannot be read beside it
             local_mark=LocalMark(store.paths.local_reads) if isinstance(self._files, OsFileSystem) else None,
         )
+        self._handovers = Handovers()
         handlers: list[Any] = [
             SendHandlers(
                 config=config,
@@ -424,6 +429,7 @@ class Broker:
                 ),
                 store_host=store_host,
                 random=self._random,
+                handovers=self._handovers,
             ),
             SendBackHandlers(
                 config=config,
@@ -445,7 +451,15 @@ class Broker:
                 random=self._random,
             ),
             TransactionHandlers(config=config, writer=writer, transactions=self.transactions, clock=clock),
-            StagedHandlers(config=config, writer=writer, checks=checks, staged=self.staged, store_host=store_host),
+            StagedHandlers(
+                config=config,
+                writer=writer,
+                checks=checks,
+                staged=self.staged,
+                store_host=store_host,
+                handovers=self._handovers,
+            ),
+            HandoverHandlers(config=config, handovers=self._handovers),
             PullHandlers(
                 config=config,
                 writer=writer,
@@ -578,8 +592,10 @@ class Broker:
         if self._timers is not None:
             return InlineWorker(), InlineWorker()
         loop = asyncio.get_running_loop()
-        self._workers = [ThreadWorker(loop, "fusee-log"), ThreadWorker(loop, "fusee-files")]
-        return self._workers[0], self._workers[1]
+        log_worker, worker = ThreadWorker(loop, "fusee-log"), ThreadWorker(loop, "fusee-files")
+        self._second_hand = SecondHand("fusee-write")
+        self._workers = [log_worker, worker, self._second_hand]
+        return log_worker, worker
 
     def _start_jobs(self, timers: Timers) -> None:
         config = self.config
@@ -759,6 +775,7 @@ class Broker:
     def on_close(self, link: Link) -> None:
         self.holds.link_lost(link)
         self._clients.link_lost(link)
+        self._handovers.link_lost(link)
 
     def on_exception(self, link: Link, error: Exception) -> None:
         """Nothing: the end of the connection follows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+if TYPE_CHECKING:
+    Together: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
 
 
 class Worker(Protocol):
@@ -49,6 +52,24 @@ class ThreadWorker:
 
     def stop(self) -> None:
         """Finish the jobs given so far and end the thread."""
+        self._executor.shutdown(wait=True)
+
+
+class SecondHand:
+    """A thread that does something while its owner does something else."""
+
+    def __init__(self, name: str) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    def together(self, job: Callable[[], None], meanwhile: Callable[[], None]) -> None:
+        """Do both; returns when both are done. Raises what either raised, first what the job did."""
+        done = self._executor.submit(job)
+        try:
+            meanwhile()
+        finally:
+            done.result()
+
+    def stop(self) -> None:
         self._executor.shutdown(wait=True)
 
 

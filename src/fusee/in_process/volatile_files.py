@@ -22,6 +22,7 @@ class _VolatileFile:
         self.size = file.size
         self.write = file.write
         self.read = file.read
+        self.write_all = file.write_all
         self.view = file.view
         self.written_ranges = file.written_ranges
         self.forget = file.forget

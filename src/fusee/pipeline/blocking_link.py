@@ -80,6 +80,11 @@ class BlockingLink:
         """Whether no answer is outstanding: only then may somebody else go on with this connection."""
         return not self._expected
 
+    @property
+    def is_of_this_machine(self) -> bool:
+        """Whether both ends have the same address."""
+        return bool(self._socket.getpeername()[0] == self._socket.getsockname()[0])
+
     def close(self) -> None:
         self._socket.close()
 

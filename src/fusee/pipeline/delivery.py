@@ -3,7 +3,9 @@
 Theory of operation
 -------------------
 Each broker has an *outlet*: one connection, and requests under way on it up to a number of bytes. When that is full the
-oldest answer is waited for, so that rows are encoded while brokers store. `finish` waits for all.
+oldest answer is waited for, so that rows are encoded while brokers store. `finish` waits for all. Rows are encoded
+straight into the memory where their request waits for its answer (`send_memory`); where the broker is on this machine,
+that memory is the broker's, too, and the request only says where in it they lie (`handover`).
 
 A request that fails is sent again, as often as the settings say, over a new connection when the old one broke, to
 wherever the name servers know the broker then; Spark itself does not try a task again on one machine. What was under
@@ -26,6 +28,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 
 from fusee.clock import SystemClock
@@ -33,10 +36,14 @@ from fusee.errors import FuseeError, InvalidRequestError, SendFailedError
 from fusee.message.batch import BATCH_COUNT_MAX, split_batch
 from fusee.message.topics import AUTO_CREATE_TOPIC
 from fusee.pipeline.blocking_link import BlockingLink
+from fusee.pipeline.handover import open_handover
+from fusee.pipeline.refusals import Refusals
+from fusee.pipeline.send_memory import Piece, SendMemory
 from fusee.pipeline.write_routes import WriteQueue, WriteRoutes, WriteSettings, may_try_again
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import Command
 from fusee.wire.faults import error_for
+from fusee.wire.headers.handover import SendHandedBatch
 from fusee.wire.headers.send import SendMessageV2
 from fusee.wire.headers.staged import StageMessages, StageMessagesResponse
 
@@ -59,6 +66,8 @@ _STORED: Final = frozenset(
     }
 )
 _IDLE_MAX: Final = 8
+_MARK_ROOM: Final = 4096
+_INT_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +90,28 @@ class _Request:
     is_ordered: bool
     header: SendMessageV2 | StageMessages
     code: int
+    piece: Piece | None = None
+    """Where the body lies, unless that is memory of its own."""
     opaque: int = -1
 
     @property
     def size(self) -> int:
         return len(self.body)
 
-    def command(self) -> Command:
-        return Command.request(self.code, self.header)
+    def send(self, line: _Line) -> None:
+        """Send it over this line, or only where its body lies."""
+        piece = self.piece
+        if piece is None or piece.memory is not line.memory or not line.memory.is_shared:
+            self.opaque = line.link.send(Command.request(self.code, self.header), self.body)
+            return
+        at, size = piece.start, piece.end - piece.start
+        code, header = self.code, self.header
+        if isinstance(header, StageMessages):
+            header = msgspec.structs.replace(header, handed_at=at, handed_size=size)
+        else:
+            code = RequestCode.SEND_HANDED_BATCH
+            header = SendHandedBatch(**msgspec.structs.asdict(header), handed_at=at, handed_size=size)
+        self.opaque = line.link.send(Command.request(code, header))
 
 
 @dataclass(slots=True)
@@ -162,20 +185,26 @@ class Delivery:
             rows = rows.taken(np.flatnonzero(~rows.delayed))
         for first, end in rows.cuts(self._settings.batch_bytes, BATCH_COUNT_MAX):
             target = queue or self._next_queue(topic)
-            body = rows.body(first, end)
+            outlet = self._outlet(target.broker_name)
+            size = rows.size(first, end)
+            outlet.make_room(size)
+            if outlet.is_committed:
+                continue
+            piece = outlet.take(size)
+            body = memoryview(bytearray(size)) if piece is None else piece.view
+            rows.fill(first, end, body)
+            count, is_ordered = end - first, queue is not None
             if self._staging is not None:
-                self._push(self._stage_request(topic, target, body, end - first, is_ordered=queue is not None))
+                header: SendMessageV2 | StageMessages = self._stage_header(topic, target)
+                code = RequestCode.STAGE_MESSAGES
             else:
                 header = self._send_header(topic, target, "", batch=True)
-                self._push(
-                    _Request(
-                        topic, target, body, end - first, queue is not None, header, RequestCode.SEND_BATCH_MESSAGE
-                    )
-                )
+                code = RequestCode.SEND_BATCH_MESSAGE
+            self._push(_Request(topic, target, body, count, is_ordered, header, code, piece))
 
     def _send_singly(self, topic: str, rows: EncodedRows, queue: WriteQueue | None) -> None:
         """Messages that wait cannot be sent in a batch."""
-        for element in split_batch(bytes(rows.body(0, len(rows)))):
+        for element in split_batch(rows.body(0, len(rows))):
             target = queue or self._next_queue(topic)
             header = self._send_header(topic, target, element.properties_bytes.decode(), batch=False)
             header.flag = element.flag
@@ -199,12 +228,10 @@ class Delivery:
             broker_name=queue.broker_name,
         )
 
-    def _stage_request(
-        self, topic: str, queue: WriteQueue, body: memoryview, count: int, *, is_ordered: bool
-    ) -> _Request:
+    def _stage_header(self, topic: str, queue: WriteQueue) -> StageMessages:
         assert self._staging is not None
         sequence = self._done.parts.get(queue.broker_name, 0)
-        header = StageMessages(
+        return StageMessages(
             application=self._staging.application,
             batch_id=self._staging.batch_id,
             transaction=self._staging.transaction,
@@ -215,18 +242,21 @@ class Delivery:
             default_topic=AUTO_CREATE_TOPIC,
             default_topic_queue_nums=4,
         )
-        return _Request(topic, queue, body, count, is_ordered, header, RequestCode.STAGE_MESSAGES)
 
     def _next_queue(self, topic: str) -> WriteQueue:
         queues = self._queues(topic)
         self._turn += 1
         return queues[self._turn % len(queues)]
 
+    def _outlet(self, broker_name: str) -> _Outlet:
+        outlet = self._outlets.get(broker_name)
+        if outlet is None:
+            outlet = self._outlets[broker_name] = _Outlet(self._worker, broker_name, self._reroute)
+        return outlet
+
     def _push(self, request: _Request) -> None:
         name = request.queue.broker_name
-        outlet = self._outlets.get(name)
-        if outlet is None:
-            outlet = self._outlets[name] = _Outlet(self._worker, name, self._reroute)
+        outlet = self._outlet(name)
         if outlet.is_committed:
             return
         self._done.messages += request.count
@@ -253,18 +283,38 @@ class _Outlet:
         self._settings = worker.settings
         self._broker_name = broker_name
         self._reroute = reroute
-        self._link: BlockingLink | None = None
+        self._line: _Line | None = None
         self._under_way: deque[_Request] = deque()
         self._size = 0
         self._failures = 0
         self.is_committed = False
         """Whether the broker said that the batch is committed: nothing need be staged any more."""
 
-    def push(self, request: _Request) -> None:
+    def make_room(self, size: int) -> None:
+        """Wait for answers until so many more bytes may be under way."""
         while self._under_way and (
-            self._size + request.size > self._settings.in_flight_bytes or len(self._under_way) >= _REQUESTS_MAX
+            self._size + size > self._settings.in_flight_bytes or len(self._under_way) >= _REQUESTS_MAX
         ):
             self._settle()
+
+    def take(self, size: int) -> Piece | None:
+        """Memory for a request of this size; None when it is to have its own."""
+        try:
+            line = self._open_line()
+        except (FuseeError, OSError):
+            return None  # which sending meets again, and deals with
+        if size > line.memory.size_max:
+            return None
+        piece = line.memory.take(size)
+        while piece is None and self._under_way:
+            self._settle()
+            if self._line is not line:  # it broke, and with it went its memory
+                return None
+            piece = line.memory.take(size)
+        return piece
+
+    def push(self, request: _Request) -> None:
+        self.make_room(request.size)
         if self.is_committed:
             return
         self._under_way.append(request)
@@ -279,21 +329,24 @@ class _Outlet:
             self._settle()
 
     def close(self) -> None:
-        if self._link is not None:
-            self._worker.give_back(self._link)
-            self._link = None
+        if self._line is not None:
+            self._worker.give_back(self._line)
+            self._line = None
+
+    def _open_line(self) -> _Line:
+        if self._line is None:
+            self._line = self._worker.take(self._worker.routes.address(self._broker_name))
+        return self._line
 
     def _send(self, request: _Request) -> None:
-        if self._link is None:
-            self._link = self._worker.take(self._worker.routes.address(self._broker_name))
-        request.opaque = self._link.send(request.command(), request.body)
+        request.send(self._open_line())
 
     def _settle(self) -> None:
         """Wait for the oldest answer."""
         request = self._under_way[0]
         try:
-            assert self._link is not None
-            answer = self._link.receive(request.opaque).command
+            assert self._line is not None
+            answer = self._line.link.receive(request.opaque).command
         except (FuseeError, OSError) as broken:
             self._again(broken)
             return
@@ -306,7 +359,7 @@ class _Outlet:
         # The rest is answered too: what is refused because this one was goes again behind it, in order.
         for other in list(self._under_way)[1:]:
             try:
-                answer = self._link.receive(other.opaque).command
+                answer = self._line.link.receive(other.opaque).command
             except (FuseeError, OSError) as lost:
                 self._again(lost)
                 return
@@ -317,6 +370,8 @@ class _Outlet:
     def _settled(self, request: _Request, answer: Command) -> None:
         self._under_way.remove(request)
         self._size -= request.size
+        if request.piece is not None:
+            request.piece.memory.release(request.piece)
         self._failures = 0
         if request.code == RequestCode.STAGE_MESSAGES and answer.read(StageMessagesResponse).already_committed:
             self.is_committed = True
@@ -355,9 +410,9 @@ class _Outlet:
                     topic=topics,
                 ) from error
             _log.info("writing to %s goes on soon: %s", self._broker_name, error)
-            if self._link is not None:
-                self._link.close()
-                self._link = None
+            if self._line is not None:
+                self._line.link.close()
+                self._line = None
             self._settings.pause(self._failures)
             try:
                 self._worker.routes.forget()
@@ -383,6 +438,14 @@ class _Outlet:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A connection, and the memory of what is under way on it. Neither is used without the other."""
+
+    link: BlockingLink
+    memory: SendMemory
+
+
 class _Worker:
     """What a process keeps between tasks of the same settings: routes and idle connections."""
 
@@ -390,30 +453,48 @@ class _Worker:
         self.settings = settings
         self._tls = settings.tls_context()
         self.routes = WriteRoutes(settings, self._tls)
-        self._idle: dict[str, list[BlockingLink]] = {}
+        self._idle: dict[str, list[_Line]] = {}
+        self._not_shared = Refusals()
         self._lock = threading.Lock()
 
-    def take(self, address: str) -> BlockingLink:
+    def take(self, address: str) -> _Line:
         with self._lock:
-            links = self._idle.get(address)
-            if links:
-                return links.pop()
-        return BlockingLink(address, timeout_ms=self.settings.request_timeout_ms, tls=self._tls)
+            lines = self._idle.get(address)
+            if lines:
+                return lines.pop()
+        link = BlockingLink(address, timeout_ms=self.settings.request_timeout_ms, tls=self._tls)
+        try:
+            memory = self._shared(link)
+        except BaseException:
+            link.close()
+            raise
+        if memory is None:
+            memory = SendMemory(memoryview(np.empty(self.settings.in_flight_bytes, np.uint8)))  # type: ignore[arg-type]
+        return _Line(link, memory)
 
-    def give_back(self, link: BlockingLink) -> None:
+    def _shared(self, link: BlockingLink) -> SendMemory | None:
+        """Memory shared with the broker, if that is on this machine and willing."""
+        if not self.settings.local_writes or link.address in self._not_shared:
+            return None
+        memory = open_handover(link, min(self.settings.in_flight_bytes + _MARK_ROOM, _INT_MAX))
+        if memory is None:
+            self._not_shared.add(link.address)
+        return memory
+
+    def give_back(self, line: _Line) -> None:
         with self._lock:
-            links = self._idle.setdefault(link.address, [])
-            if link.is_idle and len(links) < _IDLE_MAX:
-                links.append(link)
+            lines = self._idle.setdefault(line.link.address, [])
+            if line.link.is_idle and line.memory.is_free and len(lines) < _IDLE_MAX:
+                lines.append(line)
                 return
-        link.close()
+        line.link.close()
 
     def close(self) -> None:
         """Close what is idle."""
         with self._lock:
-            for links in self._idle.values():
-                for link in links:
-                    link.close()
+            for lines in self._idle.values():
+                for line in lines:
+                    line.link.close()
             self._idle.clear()
 
 

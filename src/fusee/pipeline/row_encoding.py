@@ -1,7 +1,7 @@
 """Rows of a table as messages: Arrow columns become the body of a batch send, without a loop per row.
 
-Each column is brought into bytes here; `row_messages` joins them to messages, end to end in one buffer. Rows of one
-place go together: `taken` brings them side by side, and a slice of the buffer is then the body of a request.
+Each column is brought into bytes here; `row_messages` joins them to messages, straight into the memory of a request.
+Rows of one place go together: `taken` brings them side by side.
 
 Where a column gives a property that the map has as well, the column wins. Properties of the map that brokers set or
 read for themselves are left out: a row may have come from a topic.
@@ -18,11 +18,13 @@ import pyarrow.compute as pc
 
 from fusee.message import properties as names
 from fusee.message.hashing import java_string_hash
-from fusee.pipeline.byte_columns import MapEntries, binary_of, offsets_of
+from fusee.pipeline.byte_columns import MapEntries
 from fusee.pipeline.row_messages import join_messages
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from fusee.pipeline.row_messages import Messages
 
 IDEMPOTENCE_KEY: Final = "IDEMPOTENCE_KEY"
 """Property `query/batch/partition/row`: the same for a row that is written again."""
@@ -72,37 +74,46 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """Messages end to end: `offsets` has where each begins, and where the last ends.
+    """Messages in some order: `offsets` has where each begins when they lie end to end, and where the last ends.
 
-    `rows` numbers them as they were in the table. `delayed` says which of them cannot be sent in a batch.
+    `rows` numbers them as they are in the table, from 0. `delayed` says which of them cannot be sent in a batch.
+    Nothing is copied before `fill`.
     """
 
-    data: memoryview
+    messages: Messages
     offsets: NDArray[np.int64]
     rows: NDArray[np.int64]
     delayed: NDArray[np.bool_] | None
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.rows)
 
-    def body(self, first: int, end: int) -> memoryview:
-        """The body of a batch of these messages."""
-        return self.data[int(self.offsets[first]) : int(self.offsets[end])]
+    def size(self, first: int, end: int) -> int:
+        """Bytes of these messages."""
+        return int(self.offsets[end] - self.offsets[first])
+
+    def fill(self, first: int, end: int, into: memoryview) -> None:
+        """Write the body of a batch of these messages, of exactly this size."""
+        self.messages.fill(into, self.rows[first:end])
+
+    def body(self, first: int, end: int) -> bytes:
+        """The same in memory of its own."""
+        data = bytearray(self.size(first, end))
+        self.fill(first, end, memoryview(data))
+        return bytes(data)
 
     def taken(self, order: NDArray[np.int64]) -> EncodedRows:
         """The same in this order, or some of them."""
-        array = binary_of(self.offsets, pa.py_buffer(self.data)).take(pa.array(order))
+        offsets = np.zeros(len(order) + 1, np.int64)
+        np.cumsum(np.diff(self.offsets)[order], out=offsets[1:])
         return EncodedRows(
-            memoryview(array.buffers()[2] or b""),
-            offsets_of(array),
-            self.rows[order],
-            None if self.delayed is None else self.delayed[order],
+            self.messages, offsets, self.rows[order], None if self.delayed is None else self.delayed[order]
         )
 
     def between(self, first: int, end: int) -> EncodedRows:
-        """Those from here to there, where they are."""
+        """Those from here to there."""
         return EncodedRows(
-            self.data,
+            self.messages,
             self.offsets[first : end + 1],
             self.rows[first:end],
             None if self.delayed is None else self.delayed[first:end],
@@ -139,7 +150,7 @@ def encode_rows(columns: Columns, *, first_row: int, key_prefix: str | None = No
         )
         if column is not None
     ]
-    data, offsets = join_messages(
+    messages = join_messages(
         body,
         None if columns.flag is None else _numbers(columns.flag),
         [*texts, *delays],
@@ -147,8 +158,7 @@ def encode_rows(columns: Columns, *, first_row: int, key_prefix: str | None = No
         None if key_prefix is None else f"{IDEMPOTENCE_KEY}\x01{key_prefix}/".encode(),
         first_row,
     )
-    rows = np.arange(first_row, first_row + count, dtype=np.int64)
-    return EncodedRows(memoryview(data), offsets, rows, delayed)
+    return EncodedRows(messages, messages.offsets, np.arange(count, dtype=np.int64), delayed)
 
 
 def queue_hashes(column: pa.Array) -> NDArray[np.int64]:

@@ -5,8 +5,8 @@ A message of a batch is `total size 4 | 0 4 | 0 4 | flag 4 | body size 4 | body 
 value. Here each of these is a column of bytes, made by arithmetic on whole arrays; one join of the columns gives every
 message.
 
-The compiled form is `row_messages.pyx`, a twin of this module written for C: it goes over the rows twice, to measure
-and to copy. All columns are Arrow arrays of type binary.
+The compiled form is `row_messages.pyx`, a twin of this module written for C: it measures all rows first, and copies
+those that are asked for straight to where they are wanted. All columns are Arrow arrays of type binary.
 """
 
 from __future__ import annotations
@@ -35,6 +35,24 @@ _ROWS_END: Final = 10**17
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 
 
+class Messages:
+    """The messages of a table. `offsets` has where each begins when all lie end to end, and where the last ends."""
+
+    def __init__(self, joined: pa.Array) -> None:
+        self._joined = joined
+        self.offsets = offsets_of(joined)
+
+    def fill(self, into: memoryview, rows: NDArray[np.int64]) -> None:
+        """Write the messages of these rows end to end; they fill the memory exactly. Raises ValueError otherwise."""
+        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(self._joined):
+            raise ValueError("a row that the table does not have")
+        taken = self._joined.take(pa.array(rows, pa.int64()))
+        data = memoryview(taken.buffers()[2] or b"").cast("B")[: int(offsets_of(taken)[-1])]
+        if len(into) != len(data):
+            raise ValueError(f"{len(data)} bytes of messages, and room for {len(into)}")
+        into[:] = data
+
+
 def join_messages(
     body: pa.Array,
     flags: NDArray[np.int32] | None,
@@ -42,8 +60,8 @@ def join_messages(
     entries: MapEntries | None,
     key_head: bytes | None,
     first_row: int,
-) -> tuple[Any, NDArray[np.int64]]:
-    r"""The messages of these rows, and where each begins and the last ends.
+) -> Messages:
+    r"""The messages of these rows.
 
     `texts` are columns that become a property of that name, where they have a value. With `key_head` each message gets
     that text, the number of its row counted from `first_row`, and \x02. Raises MessageError for a row that no message
@@ -83,8 +101,7 @@ def join_messages(
     head[:, 0] = sizes
     head[:, 3] = 0 if flags is None else flags
     head[:, 4] = body_sizes
-    joined = _join(_fixed(head, _HEAD_SIZE), body, _fixed(property_sizes.astype(">i2"), 2), properties)
-    return joined.buffers()[2] or b"", offsets_of(joined)
+    return Messages(_join(_fixed(head, _HEAD_SIZE), body, _fixed(property_sizes.astype(">i2"), 2), properties))
 
 
 def _entry(name: bytes, column: pa.Array, first_row: int) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The compiled twin of row_messages.py, where the form is given: rows are measured, then each byte is copied once.
+"""The compiled twin of row_messages.py, where the form is given: all rows are measured, then bytes are copied once.
 
 Everything that Arrow's buffers say about places is checked against their sizes before anything is read.
 """
@@ -116,13 +116,15 @@ cdef class Held:
 
 
 def join_messages(body, flags, texts, entries, key_head, first_row):
-    """The messages of these rows, and where each begins and the last ends."""
-    return Joint(body, flags, texts, entries, key_head, first_row).joined()
+    """The messages of these rows."""
+    return Messages(body, flags, texts, entries, key_head, first_row)
 
 
-cdef class Joint:
-    """One table on its way."""
+cdef class Messages:
+    """The messages of a table."""
 
+    cdef readonly object offsets
+    cdef int32_t[::1] _property_sizes
     cdef Held _body
     cdef list _held
     cdef list _names
@@ -172,6 +174,12 @@ cdef class Joint:
             self._has_flags = self._body.count > 0
         if entries is not None:
             self._take_map(entries)
+        self.offsets = np.empty(self._body.count + 1, np.int64)
+        self._property_sizes = np.empty(self._body.count + 1, np.int32)
+        cdef int64_t[::1] begins = self.offsets
+        begins[0] = 0
+        if self._body.count:
+            self._measure(begins)
 
     cdef int _take_map(self, entries) except -1:
         """Look over the map, and note which entries count."""
@@ -221,22 +229,7 @@ cdef class Joint:
             refuse_property("value", text_of(&self._map_values.column, bad_value))
         return 0
 
-    cdef tuple joined(self):
-        cdef Py_ssize_t count = self._body.count
-        cdef int64_t total = 0
-        offsets = np.empty(count + 1, np.int64)
-        cdef int64_t[::1] begins = offsets
-        sizes = np.empty(count + 1, np.int32)
-        cdef int32_t[::1] property_sizes = sizes
-        begins[0] = 0
-        if count:
-            total = self._measure(begins, property_sizes)
-        cdef bytes data = PyBytes_FromStringAndSize(NULL, total)
-        if count:
-            self._fill(<unsigned char *>PyBytes_AS_STRING(data), property_sizes)
-        return data, offsets
-
-    cdef int64_t _measure(self, int64_t[::1] begins, int32_t[::1] property_sizes) except -1:
+    cdef int _measure(self, int64_t[::1] begins) except -1:
         cdef Py_ssize_t count = self._body.count
         cdef Py_ssize_t row, number, index, size
         cdef int64_t properties_size, element_size, total = 0
@@ -278,7 +271,7 @@ cdef class Joint:
             element_size = ELEMENT_EXTRA + size_at(&self._body.column, row) + properties_size
             if element_size > largest_element:
                 largest_element, largest_element_row = element_size, row
-            property_sizes[row] = <int32_t>properties_size
+            self._property_sizes[row] = <int32_t>properties_size
             total += element_size
             begins[row + 1] = total
         if bad_number < TEXTS_MAX:
@@ -289,27 +282,45 @@ cdef class Joint:
             refuse_properties(self._first_row + largest_row, largest)
         if largest_element > INT32_MAX:
             refuse_size(self._first_row + largest_element_row, largest_element)
-        return total
+        return 0
 
-    cdef int _fill(self, unsigned char *at, int32_t[::1] property_sizes) except -1:
-        cdef Py_ssize_t row, number, index, size, digits
+    def fill(self, unsigned char[::1] into not None, const int64_t[::1] rows not None):
+        """Write the messages of these rows end to end; they fill the memory exactly."""
+        cdef Py_ssize_t number
+        cdef int64_t row
+        cdef int64_t total = 0
+        for number in range(rows.shape[0]):
+            row = rows[number]
+            if not 0 <= row < self._body.count:
+                raise ValueError("a row that the table does not have")
+            total += ELEMENT_EXTRA + size_at(&self._body.column, row) + self._property_sizes[row]
+        if total != into.shape[0]:
+            raise ValueError(f"{total} bytes of messages, and room for {into.shape[0]}")
+        if total:
+            self._fill(&into[0], rows)
+
+    cdef int _fill(self, unsigned char *at, const int64_t[::1] rows) except -1:
+        cdef Py_ssize_t position, row, number, index, size, digits
+        cdef int32_t properties_size
         cdef Py_ssize_t key_size = 0
         cdef const unsigned char *key_head = NULL
         cdef unsigned char written[DIGITS_MAX]
         if self._key_head is not None:
             key_size = len(self._key_head)
             key_head = <const unsigned char *>PyBytes_AS_STRING(self._key_head)
-        for row in range(self._body.count):
+        for position in range(rows.shape[0]):
+            row = rows[position]
             size = size_at(&self._body.column, row)
-            write_int(at, <uint32_t>(ELEMENT_EXTRA + size + property_sizes[row]))
+            properties_size = self._property_sizes[row]
+            write_int(at, <uint32_t>(ELEMENT_EXTRA + size + properties_size))
             memset(at + 4, 0, 8)
             write_int(at + 12, <uint32_t>self._flags[row] if self._has_flags else 0)
             write_int(at + 16, <uint32_t>size)
             at += HEAD_SIZE
             memcpy(at, value_at(&self._body.column, row), size)
             at += size
-            at[0] = property_sizes[row] >> 8
-            at[1] = property_sizes[row] & 0xFF
+            at[0] = properties_size >> 8
+            at[1] = properties_size & 0xFF
             at += 2
             for number in range(self._text_count):
                 size = size_at(&self._texts[number], row)

@@ -46,8 +46,14 @@ WRITE_OPTIONS: Final = (
     Option("createTopics", "false", "whether a topic that is not there is made"),
     Option("createQueues", str(CREATED_QUEUES), "queues on each broker of a topic that is made"),
     Option("producerGroup", "fusee-spark", "the producer group that brokers are told", ("producer.group",)),
-    Option("batchBytes", str(512 * 1024), "bytes of messages in one request; a larger message goes alone"),
-    Option("inFlightBytes", str(4 * 1024 * 1024), "bytes that a task has under way to one broker"),
+    Option("batchBytes", str(1024 * 1024), "bytes of messages in one request; a larger message goes alone"),
+    Option("inFlightBytes", str(8 * 1024 * 1024), "bytes that a task has under way to one broker"),
+    Option(
+        "localWrites",
+        "true",
+        "whether a worker on a broker's machine hands its messages over in shared memory, where it may, in place of "
+        "sending the bytes",
+    ),
     Option("requestTimeoutMs", "30000", "how long a broker may take to answer"),
     Option("commitTimeoutMs", "120000", "how long the commit of a batch may take before it is asked for again"),
     Option("numRetries", "12", "how often a failed request is tried again"),
@@ -185,7 +191,7 @@ def _settings(said: Mapping[str, str]) -> WriteSettings:
     tls = _flag(said, "tls", default=any(files.values()))
     if not tls and (there := [name for name, value in files.items() if value]):
         raise OptionError(f"option 'tls' is false, and {there[0]!r} would do nothing; remove one of them")
-    batch_bytes = _number(said, "batchBytes", default=512 * 1024)
+    batch_bytes = _number(said, "batchBytes", default=1024 * 1024)
     if batch_bytes > _BATCH_BYTES_MAX:
         raise OptionError(f"option 'batchBytes' is {batch_bytes}, and a broker takes {_BATCH_BYTES_MAX} at once")
     creates = _flag(said, "createTopics", default=False)
@@ -195,7 +201,8 @@ def _settings(said: Mapping[str, str]) -> WriteSettings:
         name_servers=name_servers,
         producer_group=said.get("producerGroup", "").strip() or "fusee-spark",
         batch_bytes=batch_bytes,
-        in_flight_bytes=_number(said, "inFlightBytes", default=4 * 1024 * 1024),
+        in_flight_bytes=_number(said, "inFlightBytes", default=8 * 1024 * 1024),
+        local_writes=_flag(said, "localWrites", default=True),
         request_timeout_ms=_number(said, "requestTimeoutMs", default=30_000),
         commit_timeout_ms=_number(said, "commitTimeoutMs", default=120_000),
         retries=_number(said, "numRetries", least=0, default=12),

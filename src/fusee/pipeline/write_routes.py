@@ -36,8 +36,9 @@ class WriteSettings:
 
     name_servers: str
     producer_group: str = "fusee-spark"
-    batch_bytes: int = 512 * 1024
-    in_flight_bytes: int = 4 * 1024 * 1024
+    batch_bytes: int = 1024 * 1024
+    in_flight_bytes: int = 8 * 1024 * 1024
+    local_writes: bool = True
     request_timeout_ms: int = 30_000
     commit_timeout_ms: int = 120_000
     retries: int = 12

@@ -19,6 +19,7 @@ everything behind the last good write has no place any more: `end_offset` falls 
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -30,17 +31,22 @@ from fusee.store.record_scan import find_records
 from fusee.store.segment_log import SegmentLog
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+    from typing import TypeAlias
 
     from numpy.typing import NDArray
 
     from fusee.store.config import StoreConfig
     from fusee.store.filesystem import File, FileSystem
 
+    Around: TypeAlias = Callable[[Callable[[], None]], None]
+
 _BLANK_SIZE: Final = 8
 # From here on a copy costs more than a call of the operating system.
 _ALONE_SIZE_MIN: Final = 16 * 1024
+# From here on it pays to have another thread write.
+_AROUND_SIZE_MIN: Final = 512 * 1024
 _SIZE: Final = struct.Struct(">i")
 
 
@@ -157,10 +163,11 @@ class CommitLog:
         self._log.restart_at(log_offset)
         self.end_offset = log_offset
 
-    def write(self) -> int:
+    def write(self, around: Around | None = None) -> int:
         """Hand everything gathered to the operating system; the new written offset.
 
-        Raises StoreFullError or StoreError; then the records behind `written_offset` have lost their place.
+        A large write is given to `around`, which does it, and may do something else meanwhile that does not write to
+        this log. Raises StoreFullError or StoreError; then the records behind `written_offset` have lost their place.
         """
         log = self._log
         if self.end_offset == log.end_offset:
@@ -169,6 +176,8 @@ class CommitLog:
         try:
             for start, parts in runs:
                 log.end_offset = start  # behind the blank of the segment before, if there was one
+                if around is not None and self._write_around(start, parts, around):
+                    continue
                 if len(parts) == 1:
                     self._write_run(start, parts[0])
                 else:
@@ -291,17 +300,21 @@ class CommitLog:
 
     def _write_parts(self, parts: list[bytes]) -> None:
         """Write these behind each other: large ones from where they lie, small ones joined."""
-        log = self._log
-        small: list[bytes] = []
-        for part in parts:
-            if len(part) < _ALONE_SIZE_MIN:
-                small.append(part)
-                continue
-            if small:
-                self._write_run(log.end_offset, b"".join(small))
-                small.clear()
-            self._write_run(log.end_offset, part)
-        self._write_run(log.end_offset, b"".join(small))
+        for part in _joined(parts):
+            self._write_run(self._log.end_offset, part)
+
+    def _write_around(self, start: int, parts: list[bytes], around: Around) -> bool:
+        """Write these at once, if they are large; whether all are written. Else `_write_parts` finds out how far."""
+        size = sum(map(len, parts))
+        if size < _AROUND_SIZE_MIN:
+            return False
+        segment = self._log.at_end()
+        try:
+            around(partial(segment.file.write_all, _joined(parts), start - segment.base_offset))
+        except StoreError:
+            return False
+        self._log.end_offset = start + size
+        return True
 
     def _write_run(self, start: int, data: bytes | memoryview) -> None:
         if not data:
@@ -321,3 +334,20 @@ class CommitLog:
         self._parts = []
         self._room = 0
         self.end_offset = self._log.end_offset
+
+
+def _joined(parts: Sequence[bytes]) -> list[bytes]:
+    """The same bytes: large parts as they are, small ones that follow each other as one."""
+    joined: list[bytes] = []
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < _ALONE_SIZE_MIN:
+            small.append(part)
+            continue
+        if small:
+            joined.append(b"".join(small))
+            small.clear()
+        joined.append(part)
+    if small:
+        joined.append(b"".join(small))
+    return joined

@@ -179,11 +179,23 @@ class Dispatcher:
 
 
 class Arrivals:
-    """The last sink: tells listeners what has become visible."""
+    """The last sink: tells listeners what has become visible, now or when `tell` says so."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[Sequence[Dispatched]], object]] = []
+        self.is_held = False
+        self._untold: list[Sequence[Dispatched]] = []
 
     def accept(self, batch: Sequence[Dispatched]) -> None:
+        if self.is_held:
+            self._untold.append(batch)
+            return
         for listener in self.listeners:
             listener(batch)
+
+    def tell(self) -> None:
+        """Hold nothing any more, and tell what was held."""
+        self.is_held = False
+        untold, self._untold = self._untold, []
+        for batch in untold:
+            self.accept(batch)

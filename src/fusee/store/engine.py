@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
     from fusee.message.batch import BatchElement
     from fusee.store.batch_body import BatchBody
+    from fusee.store.commit_log import Around
     from fusee.store.new_record import NewRecord
     from fusee.store.recovery import Progress
     from fusee.store.results import GetResult
@@ -405,14 +406,14 @@ class MessageStore:
             self._last_record_offset = self.log.last_record_before(self.log.written_offset)
         return self._last_record_offset
 
-    def write(self) -> int:
-        """Hand what was put to the operating system; the new written offset.
+    def write(self, around: Around | None = None) -> int:
+        """Hand what was put to the operating system; the new written offset. `around` is that of `CommitLog.write`.
 
         Raises StoreFullError or StoreError: then every put behind `written_offset` is void, and its queue offset is
         given to the next one.
         """
         try:
-            written = self.log.write()
+            written = self.log.write(around)
         except StoreError as error:
             for end_offset, key, count in reversed(self._unwritten):
                 if end_offset > self.log.written_offset:
@@ -538,6 +539,14 @@ class MessageStore:
     def on_arrival(self, listener: Callable[[Sequence[Dispatched]], object]) -> None:
         """Call this with every batch of records that has become visible."""
         self._arrival.listeners.append(listener)
+
+    def hold_arrivals(self) -> None:
+        """Tell nobody of arrivals until `tell_arrivals`: who hears of them may want to put, and cannot now."""
+        self._arrival.is_held = True
+
+    def tell_arrivals(self) -> None:
+        """Tell of what has arrived meanwhile."""
+        self._arrival.tell()
 
     def begin_flush_derived(self, *, thorough: bool = True) -> FlushJob | None:
         """A flush of consume queues, index and transactions, up to what is dispatched; None while one is running.

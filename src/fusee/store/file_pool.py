@@ -72,6 +72,12 @@ class PooledFile:
         self.unsynced_size += len(data)
         file.write(data, position)
 
+    def write_all(self, parts: Sequence[bytes | memoryview], position: int) -> None:
+        """The same of parts that follow each other."""
+        for part in parts:
+            self.write(part, position)
+            position += len(part)
+
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes."""
         file = self._file or self.open()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _CLEAR_SIZE: Final = 1 << 20
+_PARTS_MAX: Final = 512
 
 
 # Not every system can let go of mapped pages; then they are the process's until memory is needed elsewhere.
@@ -59,6 +60,9 @@ class File(Protocol):
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write all of it, or raise: StoreFullError when the disk is full, StoreError otherwise."""
+
+    def write_all(self, parts: Sequence[bytes | memoryview], position: int) -> None:
+        """The same of parts that follow each other; may be called from any thread."""
 
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes."""
@@ -161,6 +165,22 @@ class _OsFile:
                 raise store_error(error, self.path, len(data)) from error
             view = view[written:]
             position += written
+
+    def write_all(self, parts: Sequence[bytes | memoryview], position: int) -> None:
+        total = sum(map(len, parts))
+        if position + total > self.size:
+            raise StoreError(f"{self.path}: {total} bytes at {position} do not fit into {self.size}")
+        descriptor = self._open_descriptor()
+        for first in range(0, len(parts), _PARTS_MAX):
+            some = parts[first : first + _PARTS_MAX]
+            size = sum(map(len, some))
+            try:
+                written = os.pwritev(descriptor.number, some, position)
+            except OSError as error:
+                raise store_error(error, self.path, total) from error
+            if written < size:  # all the rest then, in as many steps as it takes
+                self.write(memoryview(b"".join(some))[written:], position + written)
+            position += size
 
     def read(self, position: int, size: int) -> bytes:
         try:

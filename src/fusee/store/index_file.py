@@ -109,6 +109,11 @@ class _TrackedFile:
             # Counted when it is over: a sync on another thread counts what it certainly covers.
             self.writes += 1
 
+    def write_all(self, parts: Sequence[bytes | memoryview], position: int) -> None:
+        for part in parts:
+            self.write(part, position)
+            position += len(part)
+
     def read(self, position: int, size: int) -> bytes:
         return self._inner.read(position, size)
 

@@ -198,6 +198,11 @@ class _SimulatedFile:
         if content:
             self._disk._write(self._node, self.path, position, content)
 
+    def write_all(self, parts: Sequence[bytes | memoryview], position: int) -> None:
+        for part in parts:
+            self.write(part, position)
+            position += len(part)
+
     def read(self, position: int, size: int) -> bytes:
         self._check_open()
         return bytes(self._node.data[position : position + size])

@@ -30,6 +30,7 @@ from fusee.wire.headers import admin as ha
 from fusee.wire.headers import bulk_read as hb
 from fusee.wire.headers import client as hc
 from fusee.wire.headers import controller as hk
+from fusee.wire.headers import handover as hh
 from fusee.wire.headers import namesrv as hn
 from fusee.wire.headers import offset as ho
 from fusee.wire.headers import pop as hp
@@ -260,6 +261,8 @@ SERVED: Final[Mapping[Node, frozenset[Rq]]] = {
             Rq.SET_COMMITLOG_READ_MODE,
             Rq.PEEK_MESSAGE,
             Rq.BULK_READ,
+            Rq.OPEN_HANDOVER,
+            Rq.SEND_HANDED_BATCH,
         }
     ),
 }
@@ -345,6 +348,9 @@ _ENTRIES: Final[Iterable[Entry]] = (
         (hs.SendMessageV2, _PAYLOAD), hs.SendMessageResponse),
     _send(Rq.SEND_BATCH_MESSAGE, "Store several messages of one topic",
         (hs.SendMessageV2, _BATCH), hs.SendMessageResponse),
+    _send(Rq.OPEN_HANDOVER, "Share memory with this connection", hh.OpenHandover, hh.OpenHandoverResponse),
+    _send(Rq.SEND_HANDED_BATCH, "Store several messages that lie in shared memory",
+        hh.SendHandedBatch, hs.SendMessageResponse),
     _send(Rq.CONSUMER_SEND_MSG_BACK, "Deliver a failed message again, later", hs.ConsumerSendMessageBack),
     _send(Rq.SEND_REPLY_MESSAGE, "Answer a request message, long field names",
         (hs.SendMessageV1, _PAYLOAD), hs.SendMessageResponse),

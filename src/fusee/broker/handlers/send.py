@@ -29,6 +29,7 @@ from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import ONEWAY_FLAG, Command
 from fusee.wire.framing import encode_frame
 from fusee.wire.header_json import decode_json_header
+from fusee.wire.headers.handover import SendHandedBatch
 from fusee.wire.headers.send import SendMessage, SendMessageV1, SendMessageV2
 from fusee.wire.send_answers import SendAnswers
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from fusee.broker.ack_gate import AckGate
     from fusee.broker.config import BrokerConfig
+    from fusee.broker.handovers import Handovers
     from fusee.broker.log_writer import LogWriter
     from fusee.broker.retry import RetryRules
     from fusee.broker.send_checks import SendChecks
@@ -66,7 +68,7 @@ def is_true(value: bytes | None) -> bool:
 
 
 class SendHandlers:
-    """Codes 10, 310 and 320."""
+    """Codes 10, 310, 320 and 60022."""
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class SendHandlers:
         unique_ids: UniqueIds,
         store_host: bytes,
         random: Random,
+        handovers: Handovers,
     ) -> None:
         # Topics whose last look showed nothing out of the ordinary; any change of topic or settings ends that.
         self._plain: dict[str, TopicConfig] = {}
@@ -92,6 +95,7 @@ class SendHandlers:
         self._unique_ids = unique_ids
         self._store_host = store_host
         self._random = random
+        self._handovers = handovers
         self._levels_max = len(writer.store.config.message_delay_level.split())
         self._added = (
             f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{'true' if config.trace_on else 'false'}\x02"
@@ -116,6 +120,7 @@ class SendHandlers:
             RequestCode.SEND_MESSAGE: self.send_v1,
             RequestCode.SEND_MESSAGE_V2: self.send_v2,
             RequestCode.SEND_BATCH_MESSAGE: self.send_v2,
+            RequestCode.SEND_HANDED_BATCH: self.send_handed,
         }
 
     def send_v1(self, command: Command, link: Link) -> Command | None:
@@ -175,6 +180,12 @@ class SendHandlers:
             self._answers.frame(command.opaque, log_offset, queue_id, result.queue_offset, unique_id),
         )
         return None
+
+    def send_handed(self, command: Command, link: Link) -> Command | None:
+        header = command.read(SendHandedBatch)
+        command.body = self._handovers.body(link, header.handed_at, header.handed_size)
+        header.batch = True
+        return self._send(command, header, link)
 
     def _send(self, command: Command, header: SendMessage, link: Link) -> Command | None:
         """The long way, for every message."""
@@ -330,12 +341,12 @@ class SendHandlers:
             return self._with_region(self.refusal(command, error))
         self._statistics.put(topic, queue_id, len(batch), result.end_offset - result.log_offset)
         if not command.flag & ONEWAY_FLAG:
-            self._gate.add_answer(
-                result.end_offset,
-                is_true(find_property(properties, _WAIT) or b"true"),
-                link,
-                self._batch_frame(command.opaque, result, queue_id, unique_id, is_inner=bool(is_inner)),
-            )
+            if type(header) is SendHandedBatch:
+                frame = self._answers.frame(command.opaque, result.log_offset, queue_id, result.queue_offset, unique_id)
+            else:
+                frame = self._batch_frame(command.opaque, result, queue_id, unique_id, is_inner=bool(is_inner))
+            wait = is_true(find_property(properties, _WAIT) or b"true")
+            self._gate.add_answer(result.end_offset, wait, link, frame)
         return None
 
     def _batch_frame(self, opaque: int, result: PutResult, queue_id: int, unique_id: bytes, *, is_inner: bool) -> bytes:

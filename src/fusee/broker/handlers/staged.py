@@ -36,6 +36,7 @@ from fusee.wire.lenient_json import decode_json
 
 if TYPE_CHECKING:
     from fusee.broker.config import BrokerConfig
+    from fusee.broker.handovers import Handovers
     from fusee.broker.log_writer import LogWriter
     from fusee.broker.send_checks import SendChecks
     from fusee.broker.staged_batches import StagedBatches
@@ -63,12 +64,14 @@ class StagedHandlers:
         checks: SendChecks,
         staged: StagedBatches,
         store_host: bytes,
+        handovers: Handovers,
     ) -> None:
         self.config = config
         self._writer = writer
         self._checks = checks
         self._staged = staged
         self._store_host = store_host
+        self._handovers = handovers
 
     def routes(self) -> dict[RequestCode, Handler]:
         return {
@@ -102,6 +105,8 @@ class StagedHandlers:
         topic_config = self._checks.check(command, send, link)
         if isinstance(topic_config, Command):
             return topic_config
+        if header.handed_at is not None:
+            command.body = self._handovers.body(link, header.handed_at, header.handed_size or 0)
         try:
             count = self._count(command.body, topic_config)
         except MessageError as error:

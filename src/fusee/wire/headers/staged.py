@@ -17,6 +17,9 @@ class StageMessages(Header, kw_only=True):
     born_timestamp_ms: Int64
     default_topic: str = ""
     default_topic_queue_nums: Int32 = 0
+    handed_at: Int32 | None = None
+    """Where in the memory of this connection's handover the messages lie, when they are not in the body."""
+    handed_size: Int32 | None = None
 
 
 class StageMessagesResponse(Header, kw_only=True):

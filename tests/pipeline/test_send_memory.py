@@ -1,0 +1,55 @@
+"""Pieces of a ring never overlap, and all of it comes back."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fusee.pipeline.send_memory import Piece, SendMemory
+
+
+def test_pieces_follow_each_other_and_go_round() -> None:
+    memory = SendMemory(memoryview(bytearray(100)), first=10)
+    assert memory.size_max == 90
+    assert memory.take(91) is None
+    first, second = memory.take(40), memory.take(40)
+    assert first is not None
+    assert second is not None
+    assert (first.start, first.end, second.start, second.end) == (10, 50, 50, 90)
+    assert memory.take(20) is None
+    memory.release(first)
+    third = memory.take(40)
+    assert third is not None
+    assert (third.start, third.end) == (10, 50)
+    assert memory.take(1) is None
+    memory.release(third)  # out of turn: free when those before it are
+    assert memory.take(1) is None
+    memory.release(second)
+    assert memory.is_free
+
+
+@given(st.lists(st.tuples(st.integers(0, 70), st.booleans(), st.integers(0, 5)), max_size=60))
+def test_no_two_pieces_have_a_byte_in_common(steps: list[tuple[int, bool, int]]) -> None:
+    memory = SendMemory(memoryview(bytearray(100)), first=7)
+    held: deque[Piece] = deque()
+    for size, takes, which in steps:
+        if takes:
+            piece = memory.take(size + 1)
+            if piece is not None:
+                assert len(piece.view) == size + 1
+                assert 7 <= piece.start < piece.end <= 100
+                assert all(piece.end <= other.start or other.end <= piece.start for other in held)
+                held.append(piece)
+            else:
+                assert held or size + 1 > memory.size_max
+        elif held:
+            held.rotate(-min(which, len(held) - 1))
+            memory.release(held.popleft())
+    while held:
+        memory.release(held.pop())
+    assert memory.is_free
+    whole = memory.take(memory.size_max)
+    assert whole is not None
+    assert whole.start == 7
