@@ -142,3 +142,10 @@ class Periodic:
             _log.exception("a periodic job failed and will run again in %g s", self.interval)
         if self._timer is not None:
             self._timer = self._timers.call_later(self.interval, self._run)
+
+
+def soon_of(timers: Timers) -> Callable[[Callable[[], object]], object]:
+    """What runs a function when the present turn of the loop is over."""
+    if isinstance(timers, asyncio.AbstractEventLoop):
+        return timers.call_soon
+    return lambda function: timers.call_later(0, function)

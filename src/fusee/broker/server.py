@@ -68,7 +68,7 @@ from fusee.errors import StoreError, TooFewReplicasError
 from fusee.message.hosts import pack_host, pack_ip
 from fusee.message.ids import UniqueIds
 from fusee.replication import Primary, PrimarySettings, Replica
-from fusee.service import Periodic
+from fusee.service import Periodic, soon_of
 from fusee.store.config import FlushDiskType, StoreConfig
 from fusee.store.dispatch_batch import DispatchBatch
 from fusee.store.engine import MessageStore
@@ -309,7 +309,7 @@ class Broker:
             worker=worker,
             clock=clock,
             timers=timers,
-            soon=_soon(timers),
+            soon=soon_of(timers),
             is_awaited=self.holds.is_awaited,
             on_written=self._written,
             on_failure=self._store_failed,
@@ -793,10 +793,3 @@ def _primary_settings(config: BrokerConfig) -> PrimarySettings:
         bytes_per_second_max=config.max_ha_transfer_byte_in_second if config.ha_flow_control_enable else None,
         pace=_UNAWAITED_PACE if config.replicas_required <= 1 else 0.0,
     )
-
-
-def _soon(timers: Timers) -> Any:
-    """Runs a function when the present turn of the loop is over."""
-    if isinstance(timers, asyncio.AbstractEventLoop):
-        return timers.call_soon
-    return lambda function: timers.call_later(0, function)
