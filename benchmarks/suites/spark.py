@@ -40,6 +40,7 @@ TITLE: Final = "The pipeline on Spark"
 COMMAND: Final = "python -m benchmarks --only spark"
 PLACEMENT: Final = "nothing pinned: Spark, its workers and the broker share every core"
 
+SENT: Final = "fusee, over the network"
 KAFKA: Final = "kafka"
 KAFKA_DEFAULTS: Final = "kafka, batches of its default size"
 PARQUET: Final = "parquet"
@@ -231,13 +232,15 @@ class _Ours(_Side):
     def live_source(self) -> dict[str, Any]:
         return {"source": "fusee", "options": {**self._options(LIVE_TOPIC), "startingOffsets": "latest"}}
 
-    def sink(self, delivery: str) -> dict[str, Any]:
+    def sink(self, delivery: str, *, is_sent: bool = False) -> dict[str, Any]:
+        """With the bytes sent, as they are from a worker on another machine, if `is_sent`."""
         return {
             "sink": "fusee",
             "sink_options": {
                 "nameServer": self.broker.name_server_address,
                 "topic": FILL_TOPIC,
                 "delivery": delivery,
+                "localWrites": "false" if is_sent else "true",
                 "createTopics": "true",
                 "createQueues": str(QUEUES),
             },
@@ -429,6 +432,7 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
             "write, at least once",
             {
                 OURS: partial(ours.ready, written, **ours.sink("at-least-once")),
+                SENT: partial(ours.ready, written, **ours.sink("at-least-once", is_sent=True)),
                 **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC))),
                 **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC, batch_size=16_384)), KAFKA_DEFAULTS),
                 DROPPED: partial(ours.ready, written, sink="ready", select=["key as keys", "value as body"]),
