@@ -39,6 +39,7 @@ from fusee.pipeline.blocking_link import BlockingLink
 from fusee.pipeline.handover import open_handover
 from fusee.pipeline.refusals import Refusals
 from fusee.pipeline.send_memory import Piece, SendMemory
+from fusee.pipeline.spare_memory import SpareMemory
 from fusee.pipeline.write_routes import WriteQueue, WriteRoutes, WriteSettings, may_try_again
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import Command
@@ -469,7 +470,7 @@ class _Worker:
             link.close()
             raise
         if memory is None:
-            memory = SendMemory(memoryview(np.empty(self.settings.in_flight_bytes, np.uint8)))  # type: ignore[arg-type]
+            memory = SendMemory(SpareMemory().of(self.settings.in_flight_bytes))
         return _Line(link, memory)
 
     def _shared(self, link: BlockingLink) -> SendMemory | None:

@@ -1,4 +1,4 @@
-"""Memory that a reader uses again and again, so that large answers need none of their own."""
+"""Memory that is used again and again, so that large answers and requests need none of their own."""
 
 from __future__ import annotations
 
