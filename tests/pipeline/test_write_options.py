@@ -21,6 +21,7 @@ def test_defaults() -> None:
     )
     assert options.settings.name_servers == "127.0.0.1:9876"
     assert options.settings.create_queues == 0
+    assert options.settings.local_writes
     assert options.columns == {"body": "body"}
     assert pickle.loads(pickle.dumps(options)) == options
 
@@ -36,6 +37,7 @@ def test_everything_can_be_said() -> None:
         "producergroup": "writers",
         "batchbytes": "1000",
         "inflightbytes": "2000",
+        "localwrites": "false",
         "requesttimeoutms": "3",
         "committimeoutms": "4",
         "numretries": "0",
@@ -53,7 +55,7 @@ def test_everything_can_be_said() -> None:
     assert (options.delivery, options.has_key, options.sink_name) == ("exactly-once", True, "second")
     assert (settings.create_queues, settings.producer_group, settings.batch_bytes) == (3, "writers", 1000)
     assert (settings.in_flight_bytes, settings.request_timeout_ms, settings.commit_timeout_ms) == (2000, 3, 4)
-    assert (settings.retries, settings.retry_delay_ms) == (0, 5)
+    assert (settings.retries, settings.retry_delay_ms, settings.local_writes) == (0, 5, False)
     assert (settings.tls, settings.tls_ca_file, settings.tls_verify) == (True, "/ca.pem", False)
     assert options.columns["body"] == "value"
     assert options.columns["tags"] == "TAGS"
