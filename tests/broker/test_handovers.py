@@ -33,10 +33,8 @@ def test_what_is_written_at_its_path_is_what_the_broker_takes() -> None:
     with Path(handover.path).open("r+b") as file, mmap.mmap(file.fileno(), 8192) as memory:
         assert memory[:MARK_SIZE] == handover.mark.encode()
         memory[100:105] = b"hello"
-        taken = handovers.body(peer, 100, 5)
-        memory[100:105] = b"later"
-    assert taken == b"hello"
-    assert handovers.body(peer, 8188, 4) == bytes(4)
+        assert bytes(handovers.view(peer, 100, 5)) == b"hello"
+    assert bytes(handovers.view(peer, 8188, 4)) == bytes(4)
 
 
 def test_its_size_cannot_be_changed_by_anybody() -> None:
@@ -60,7 +58,7 @@ def test_what_lies_outside_is_refused(at: int, size: int) -> None:
     handovers, peer = Handovers(), link()
     handovers.open(peer, 8192)
     with pytest.raises(InvalidRequestError, match="not in a handover of 8192"):
-        handovers.body(peer, at, size)
+        handovers.view(peer, at, size)
 
 
 def test_each_connection_has_its_own_and_at_most_one() -> None:
@@ -71,7 +69,7 @@ def test_each_connection_has_its_own_and_at_most_one() -> None:
     assert opened.mark != other.mark
     assert handovers.open(first, 4096) is None
     with pytest.raises(InvalidRequestError, match="open one first"):
-        handovers.body(link(), 100, 1)
+        handovers.view(link(), 100, 1)
 
 
 def test_it_ends_with_its_connection() -> None:
@@ -82,8 +80,16 @@ def test_it_ends_with_its_connection() -> None:
     handovers.link_lost(peer)
     assert len(handovers) == 0
     with pytest.raises(InvalidRequestError, match="open one first"):
-        handovers.body(peer, 100, 1)
+        handovers.view(peer, 100, 1)
     assert not Path(handover.path).exists() or "fusee-handover" not in str(Path(handover.path).readlink())
+
+
+def test_it_may_be_looked_at_when_its_connection_ends() -> None:
+    handovers, peer = Handovers(), link()
+    handovers.open(peer, 4096)
+    view = handovers.view(peer, 100, 4)
+    handovers.link_lost(peer)
+    assert bytes(view) == bytes(4)
 
 
 def test_there_are_limits() -> None:

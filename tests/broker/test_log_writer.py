@@ -11,8 +11,9 @@ import pytest
 from fusee.broker.ack_gate import AckGate, PutStatus
 from fusee.broker.log_writer import LogWriter
 from fusee.clock import ManualClock
-from fusee.errors import MessageError, StoreFailedError, StoreFullError
-from fusee.message.batch import BatchElement
+from fusee.errors import MessageError, StoreError, StoreFailedError, StoreFullError
+from fusee.message.batch import BatchElement, join_batch
+from fusee.store.batch_body import BatchBody
 from fusee.store.config import FlushDiskType
 from fusee.store.engine import MessageStore
 from fusee.store.new_record import NewRecord
@@ -136,6 +137,49 @@ def test_batch_is_written_with_the_rest_and_counted_by_its_messages() -> None:
     assert desk.written == [(3, 0.0)]
     desk.writer.make_visible()
     assert desk.seen() == 3
+
+
+def body_of(*bodies: bytes) -> BatchBody:
+    return BatchBody(join_batch([BatchElement(0, body, b"KEYS\x01k\x02") for body in bodies]))
+
+
+def test_large_batch_is_written_at_once_with_what_was_put_before_and_answered_at_the_end_of_the_turn() -> None:
+    desk = Desk()
+    desk.put(b"before")
+    before = desk.log_writes()
+    result = desk.writer.put_batch(message(b""), body_of(b"one", b"two"), is_large=True)
+    desk.writer.when_stored(result, lambda status: desk._settle(b"batch", status))
+    assert (desk.log_writes() - before, desk.store.written_offset, desk.outcomes) == (1, result.end_offset, {})
+    assert (result.count, result.log_offsets) == (2, ())
+    desk.turn()
+    assert desk.outcomes == {b"before": OK, b"batch": OK}
+    assert desk.written == [(3, 0.0)]
+    desk.writer.make_visible()
+    assert [record.keys for record in desk.arrived] == [(), ("k",), ("k",)]
+    assert [record.log_offset for record in desk.arrived][1] == result.log_offset
+
+
+def test_large_batch_that_cannot_be_written_makes_void_what_was_put_before_it_and_nothing_that_comes_later() -> None:
+    desk = Desk()
+    desk.put(b"kept")
+    desk.turn()
+    desk.put(b"lost")
+    desk.disk.fail_write(under=LOG)
+    with pytest.raises(StoreError):
+        desk.writer.put_batch(message(b""), body_of(b"one", b"two"), is_large=True)
+    assert desk.outcomes == {b"kept": OK, b"lost": VOID}
+    desk.put(b"next")
+    desk.turn()
+    desk.writer.make_visible()
+    assert desk.outcomes[b"next"] is OK
+    assert [record.queue_offset for record in desk.arrived] == [0, 1]
+    assert desk.seen() == 2
+
+
+def test_large_batch_stays_in_the_transient_pool_like_any_other() -> None:
+    desk = Desk(transient_store_pool_enable=True)
+    result = desk.writer.put_batch(message(b""), body_of(b"one"), is_large=True)
+    assert desk.store.written_offset < result.end_offset
 
 
 def test_stop_writes_what_is_gathered() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from struct import unpack_from
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fusee.errors import MessageError
 from fusee.message.batch import BatchElement, join_batch, split_batch
-from fusee.message.record import body_crc, pack_record
+from fusee.message.record_layout import body_crc, pack_record, record_bounds
 from fusee.store.batch_body import BatchBody
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -42,7 +45,7 @@ def test_packed_records_are_those_that_are_packed_one_by_one(
     assert body.elements == elements
     assert body.body_size_largest == max(len(element.body) for element in elements)
     assert body.has_zero_properties == any(b"\0" in element.properties_bytes for element in elements)
-    packed, log_offsets = body.pack(
+    packed, starts, properties_starts = body.pack(
         bytes([len(topic)]) + topic,
         queue_id,
         queue_offset,
@@ -76,7 +79,10 @@ def test_packed_records_are_those_that_are_packed_one_by_one(
             prepared,
         )
     assert packed == expected
-    assert log_offsets == tuple(places)
+    assert starts.tolist() == [*(place - log_offset for place in places), len(packed)]
+    assert [packed[start:end] for start, end in zip(properties_starts, starts[1:], strict=True)] == [
+        element.properties_bytes for element in elements
+    ]
     assert body.packed_size(len(topic)) == len(expected)
 
 
@@ -107,6 +113,26 @@ def test_batch_with_one_other_byte_is_read_or_refused_as_split_batch_does(
     data[at % len(data)] = byte
     changed = bytes(data[: len(data) - cut])
     assert body_outcome(changed, 100) == outcome(changed, 100)
+
+
+@given(ELEMENTS, st.data())
+def test_what_becomes_of_the_memory_after_it_was_looked_over_changes_no_size(
+    elements: list[BatchElement], data: st.DataObject
+) -> None:
+    memory = bytearray(join_batch(elements))
+    body = BatchBody(memoryview(memory))
+    sizes = [(len(element.body), len(element.properties_bytes)) for element in elements]
+    memory[:] = data.draw(st.binary(min_size=len(memory), max_size=len(memory)))
+    host = bytes(8)
+    packed, starts, _ = body.pack(b"\x01T", 1, 2, 3, 0, 4, host, 5, host, 0, 0)
+    found = []
+    for start, end in pairwise(starts.tolist()):
+        body_start, body_end, _, properties_start, record_end = record_bounds(packed, start, len(packed))
+        assert record_end == end
+        found.append((body_end - body_start, record_end - properties_start))
+        (crc,) = unpack_from(">I", packed, start + 8)
+        assert crc == body_crc(packed[body_start:body_end])
+    assert found == sizes
 
 
 @pytest.mark.parametrize(

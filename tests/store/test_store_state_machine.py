@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fusee.clock import ManualClock
-from fusee.message.batch import BatchElement
+from fusee.message.batch import BatchElement, join_batch
 from fusee.message.hashing import tags_code
 from fusee.message.properties import encode_properties
 from fusee.message.record import iterate_records
+from fusee.store.batch_body import BatchBody
 from fusee.store.engine import MessageStore
 from fusee.store.memory import MemoryStore
 from fusee.store.new_record import NewRecord
@@ -71,14 +72,21 @@ class FileStoreAgainstMemoryStore(RuleBasedStateMachine):
         assert self.store.put(record) == self.memory.put(record)
         self._dispatched_on_the_way()
 
-    @rule(topic=TOPICS, queue_id=QUEUES, sizes=st.lists(SIZES.filter(lambda size: size < 500), min_size=1, max_size=5))
-    def put_batch(self, topic: str, queue_id: int, sizes: list[int]) -> None:
+    @rule(
+        topic=TOPICS,
+        queue_id=QUEUES,
+        sizes=st.lists(SIZES.filter(lambda size: size < 500), min_size=1, max_size=5),
+        as_body=st.booleans(),
+    )
+    def put_batch(self, topic: str, queue_id: int, sizes: list[int], as_body: bool) -> None:
         elements: list[BatchElement] = []
         for size in sizes:
             self.number += 1
             elements.append(BatchElement(0, bytes(size), properties("red", "", self.number)))
         record = NewRecord(topic, queue_id, b"")
-        assert self.store.put_batch(record, elements) == self.memory.put_batch(record, elements)
+        # As it comes over the wire, and so known before it is written; or by its parts.
+        batch = BatchBody(join_batch(elements)) if as_body else elements
+        assert self.store.put_batch(record, batch) == self.memory.put_batch(record, elements)
         self._dispatched_on_the_way()
 
     def _dispatched_on_the_way(self) -> None:

@@ -5,7 +5,8 @@ memory has no name in any folder: it is a file of this process (`/proc/<pid>/fd/
 can open, that is, nobody who could not change the store itself. It is sealed, so that its size stays what it is, and
 begins with a random mark: who finds the mark at that path has the right file. It goes with its connection.
 
-Whatever is taken from it is copied first, once: then it is as if it had arrived as the body of the request.
+The sender could write to it at any time, so whatever is taken from it is copied before anything is made of it, and
+nothing that was looked at before is looked at again (`store.batch_body`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import fcntl
 import mmap
 import os
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from fusee.errors import InvalidRequestError
@@ -47,17 +49,18 @@ class Handover:
             raise
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
-    def body(self, at: int, size: int) -> bytes:
-        """A copy of what lies there. Raises InvalidRequestError when that is outside."""
+    def view(self, at: int, size: int) -> memoryview:
+        """What lies there. Raises InvalidRequestError when that is outside."""
         if not (at >= MARK_SIZE and 0 < size <= self.size - at):
             raise InvalidRequestError(
                 f"{size} bytes at {at} are not in a handover of {self.size}, whose first {MARK_SIZE} are its mark",
                 code=ResponseCode.INVALID_PARAMETER,
             )
-        return self._memory[at : at + size]
+        return memoryview(self._memory)[at : at + size]
 
     def close(self) -> None:
-        self._memory.close()
+        with suppress(BufferError):  # somebody still looks at it: then it goes with the last look
+            self._memory.close()
         os.close(self._descriptor)
 
 
@@ -87,14 +90,14 @@ class Handovers:
         self._open[link] = handover
         return handover
 
-    def body(self, link: Link, at: int, size: int) -> bytes:
-        """What a connection has handed over. Raises InvalidRequestError."""
+    def view(self, link: Link, at: int, size: int) -> memoryview:
+        """What a connection has handed over, where it lies. Raises InvalidRequestError."""
         handover = self._open.get(link)
         if handover is None:
             raise InvalidRequestError(
                 "this connection has no handover; open one first", code=ResponseCode.INVALID_PARAMETER
             )
-        return handover.body(at, size)
+        return handover.view(at, size)
 
     def link_lost(self, link: Link) -> None:
         handover = self._open.pop(link, None)

@@ -3,6 +3,9 @@
 `fusee.message.batch` gives the form of the body, `fusee.message.record` that of a record. A plain batch has IPv4 hosts
 and a topic of at most 127 bytes, and its records carry no checksum of their own; `pack` is for those alone.
 
+The body may lie in memory that its sender can still write to (`fusee.broker.handovers`): sizes that were looked over
+are those that are packed, whatever becomes of it meanwhile.
+
 The compiled form is `batch_body.pyx`, a twin of this module written for C: it copies each body once, from the request
 to its place.
 """
@@ -13,21 +16,25 @@ from functools import cached_property
 from struct import error as StructError  # noqa: N812  the module's own class has a lower-case name
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fusee.errors import MessageError
 from fusee.message.batch import BATCH_COUNT_MAX, ELEMENT_SIZE_MIN, split_batch
 from fusee.message.record_layout import LENGTHS, MAGIC_V1, PACK_HEAD, RECORD_SIZE_MIN, body_crc
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fusee.message.batch import BatchElement
 
 
 class BatchBody:
     """The messages of a batch, as they came."""
 
-    def __init__(self, data: bytes, count_max: int = BATCH_COUNT_MAX) -> None:
+    def __init__(self, data: bytes | memoryview, count_max: int = BATCH_COUNT_MAX) -> None:
         """Raises MessageError, naming the position, when it is malformed or has too many messages."""
-        self._data = data
-        self._elements = split_batch(data, count_max=count_max)
+        self._data = bytes(data)
+        self._elements = split_batch(self._data, count_max=count_max)
         self.count = len(self._elements)
 
     def __len__(self) -> int:
@@ -69,13 +76,16 @@ class BatchBody:
         store_host: bytes,
         reconsume_times: int,
         prepared_transaction_offset: int,
-    ) -> tuple[bytes, tuple[int, ...]]:
-        """The records of a plain batch from these offsets on, end to end, and the log offset of each.
+    ) -> tuple[bytes, NDArray[np.int64], NDArray[np.int64]]:
+        """The records of a plain batch from these offsets on, end to end, and where they and their properties lie.
 
-        `topic` stands behind its length. Raises MessageError when a number does not fit its field.
+        The first array has where each record begins in the bytes, and where the last ends; the other where its
+        properties begin, which end with it. `topic` stands behind its length. Raises MessageError when a number does
+        not fit its field.
         """
         parts: list[bytes] = []
-        log_offsets: list[int] = []
+        starts: list[int] = [0]
+        properties_starts: list[int] = []
         fixed_size = RECORD_SIZE_MIN - 1 + len(topic)
         try:
             for element in self._elements:
@@ -100,9 +110,10 @@ class BatchBody:
                     len(body),
                 )
                 parts += (head, body, topic, LENGTHS[len(properties)], properties)
-                log_offsets.append(log_offset)
+                starts.append(starts[-1] + size)
+                properties_starts.append(starts[-1] - len(properties))
                 log_offset += size
                 queue_offset += 1
         except StructError as error:
             raise MessageError(f"a number does not fit its field of the record: {error}") from error
-        return b"".join(parts), tuple(log_offsets)
+        return b"".join(parts), np.array(starts, np.int64), np.array(properties_starts, np.int64)

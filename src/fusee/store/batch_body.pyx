@@ -1,8 +1,16 @@
-"""The compiled twin of batch_body.py, where the forms are named: the same records, each body copied once."""
+"""The compiled twin of batch_body.py, where the forms are named: the same records, each body copied once.
 
+The bytes may be memory that somebody else can write to. So sizes are read once, checked, and kept: whatever becomes of
+the bytes meanwhile, nothing is read or written outside, and records have the sizes that they say.
+"""
+
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
+
+import numpy as np
 
 from fusee.errors import MessageError
 from fusee.message.batch import BATCH_COUNT_MAX, split_batch
@@ -18,6 +26,19 @@ cdef enum:
     PROPERTIES_SIZE_MAX = 32767
     HOST_SIZE = 8
     HEAD_SIZE = 88
+    FIRST_ROOM = 256
+    AHEAD = 6
+    LINE = 64
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+    #define fusee_prefetch(at) __builtin_prefetch(at)
+    #else
+    #define fusee_prefetch(at) ((void)(at))
+    #endif
+    """
+    void fusee_prefetch(const void *at) noexcept nogil
 
 cdef uint32_t _MAGIC = MAGIC_V1
 
@@ -37,7 +58,7 @@ cdef inline void write_int(unsigned char *at, uint32_t value) noexcept:
 
 cdef inline void write_long(unsigned char *at, uint64_t value) noexcept:
     write_int(at, <uint32_t>(value >> 32))
-    write_int(at + 4, <uint32_t>(value & 0xFFFFFFFF))
+    write_int(at + 4, <uint32_t>value)
 
 
 cdef inline bint contains(const unsigned char *at, Py_ssize_t size, bytes mark) noexcept:
@@ -56,22 +77,34 @@ cdef inline bint contains(const unsigned char *at, Py_ssize_t size, bytes mark) 
     return False
 
 
+cdef struct Sizes:
+    int32_t total
+    int32_t body
+
+
+@cython.boundscheck(False)
+@cython.wraparound(False)
 cdef class BatchBody:
     """The messages of a batch, as they came."""
 
-    cdef bytes _data
+    cdef object _given
+    cdef const unsigned char[::1] _view
+    cdef Sizes *_sizes
     cdef list _elements
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t body_size_largest
     cdef readonly bint has_zero_properties
 
-    def __init__(self, bytes data not None, Py_ssize_t count_max=BATCH_COUNT_MAX):
+    def __init__(self, data not None, Py_ssize_t count_max=BATCH_COUNT_MAX):
         """Raises MessageError, naming the position, when it is malformed or has too many messages."""
-        cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(data)
+        cdef const unsigned char *at
         cdef Py_ssize_t position = 0
-        cdef Py_ssize_t end = len(data)
-        cdef Py_ssize_t left, size, body_size, properties_size
-        self._data = data
+        cdef Py_ssize_t end, left, size, body_size, properties_size, guess
+        cdef Py_ssize_t room = 0
+        self._given = data
+        self._view = data
+        end = self._view.shape[0]
+        at = &self._view[0] if end else NULL
         while position < end:
             left = end - position
             if self.count == count_max or left < ELEMENT_SIZE_MIN:
@@ -80,6 +113,11 @@ cdef class BatchBody:
             body_size = read_int(at + position + 16)
             if not ELEMENT_SIZE_MIN <= size <= left or not 0 <= body_size <= size - ELEMENT_SIZE_MIN:
                 break
+            # Most messages are as large as the one before.
+            guess = position + AHEAD * size
+            if LINE <= guess < end - LINE:
+                fusee_prefetch(at + guess - LINE)
+                fusee_prefetch(at + guess)
             properties_size = size - ELEMENT_SIZE_MIN - body_size
             if (
                 properties_size > PROPERTIES_SIZE_MAX
@@ -90,11 +128,26 @@ cdef class BatchBody:
                 self.body_size_largest = body_size
             if memchr(at + position + 22 + body_size, 0, properties_size) != NULL:
                 self.has_zero_properties = True
+            if self.count == room:
+                room = 4 * room or FIRST_ROOM
+                self._make_room(room)
+            self._sizes[self.count].total = <int32_t>size
+            self._sizes[self.count].body = <int32_t>body_size
             self.count += 1
             position += size
         if position < end:
-            split_batch(data, count_max=count_max)  # which says what is wrong
+            split_batch(bytes(data), count_max=count_max)  # which says what is wrong
             raise MessageError(f"batch element at {position}: it cannot be read")
+
+    def __dealloc__(self):
+        PyMem_Free(self._sizes)
+
+    cdef int _make_room(self, Py_ssize_t room) except -1:
+        cdef Sizes *larger = <Sizes *>PyMem_Realloc(self._sizes, room * sizeof(Sizes))
+        if larger == NULL:
+            raise MemoryError
+        self._sizes = larger
+        return 0
 
     def __len__(self):
         return self.count
@@ -103,24 +156,27 @@ cdef class BatchBody:
     def elements(self):
         """Every message by itself."""
         if self._elements is None:
-            self._elements = split_batch(self._data, count_max=self.count)
+            self._elements = split_batch(bytes(self._given), count_max=self.count)
         return self._elements
 
     def has_in_properties(self, bytes mark not None):
         """Whether these bytes stand in the properties of any message."""
-        cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(self._data)
-        cdef Py_ssize_t number, size, body_size
+        cdef const unsigned char *at
+        cdef Py_ssize_t number
+        cdef Sizes sizes
+        if not self.count:
+            return False
+        at = &self._view[0]
         for number in range(self.count):
-            size = read_int(at)
-            body_size = read_int(at + 16)
-            if contains(at + 22 + body_size, size - ELEMENT_SIZE_MIN - body_size, mark):
+            sizes = self._sizes[number]
+            if contains(at + 22 + sizes.body, sizes.total - ELEMENT_SIZE_MIN - sizes.body, mark):
                 return True
-            at += size
+            at += sizes.total
         return False
 
     def packed_size(self, Py_ssize_t topic_size):
         """What the records of a plain batch take, for a topic of this many bytes."""
-        return len(self._data) + self.count * (RECORD_SIZE_MIN + topic_size - ELEMENT_SIZE_MIN)
+        return self._view.shape[0] + self.count * (RECORD_SIZE_MIN + topic_size - ELEMENT_SIZE_MIN)
 
     def pack(
         self,
@@ -136,7 +192,7 @@ cdef class BatchBody:
         reconsume_times,
         prepared_transaction_offset,
     ):
-        """The records of a plain batch from these offsets on, end to end, and the log offset of each."""
+        """The records of a plain batch from these offsets on, and where they and their properties lie."""
         cdef int32_t queue_number, flags, times
         cdef int64_t queue_place, log_place, last_place, born, stored, prepared
         try:
@@ -150,41 +206,55 @@ cdef class BatchBody:
             raise MessageError(f"a number does not fit its field of the record: {error}") from error
         if len(born_host) != HOST_SIZE or len(store_host) != HOST_SIZE:
             raise MessageError("a plain batch has IPv4 hosts")
-        cdef const unsigned char *source = <const unsigned char *>PyBytes_AS_STRING(self._data)
         cdef Py_ssize_t topic_size = len(topic)
-        cdef Py_ssize_t total = len(self._data) + self.count * (RECORD_SIZE_MIN - 1 + topic_size - ELEMENT_SIZE_MIN)
+        cdef Py_ssize_t total = self.packed_size(topic_size - 1)
         cdef bytes packed = PyBytes_FromStringAndSize(NULL, total)
+        starts = np.empty(self.count + 1, np.int64)
+        properties_starts = np.empty(self.count, np.int64)
+        cdef int64_t[::1] begins = starts
+        cdef int64_t[::1] property_begins = properties_starts
+        cdef unsigned char head[HEAD_SIZE]
+        cdef const unsigned char *source = &self._view[0] if self.count else NULL
         cdef unsigned char *into = <unsigned char *>PyBytes_AS_STRING(packed)
-        cdef Py_ssize_t number, size, body_size, properties_size, record_size
-        cdef list log_offsets = []
+        cdef Py_ssize_t number, properties_size
+        cdef int64_t position = 0
+        cdef int64_t record_size
+        cdef Sizes sizes
+        # What all records have in common is written once.
+        write_int(head + 4, _MAGIC)
+        write_int(head + 12, <uint32_t>queue_number)
+        write_int(head + 36, <uint32_t>flags)
+        write_long(head + 40, <uint64_t>born)
+        memcpy(head + 48, PyBytes_AS_STRING(born_host), HOST_SIZE)
+        write_long(head + 56, <uint64_t>stored)
+        memcpy(head + 64, PyBytes_AS_STRING(store_host), HOST_SIZE)
+        write_int(head + 72, <uint32_t>times)
+        write_long(head + 76, <uint64_t>prepared)
         for number in range(self.count):
-            size = read_int(source)
-            body_size = read_int(source + 16)
-            properties_size = size - ELEMENT_SIZE_MIN - body_size
-            record_size = RECORD_SIZE_MIN - 1 + topic_size + body_size + properties_size
+            sizes = self._sizes[number]
+            properties_size = sizes.total - ELEMENT_SIZE_MIN - sizes.body
+            record_size = RECORD_SIZE_MIN - 1 + topic_size + sizes.body + properties_size
+            begins[number] = position
+            memcpy(into, head, HEAD_SIZE)
             write_int(into, <uint32_t>record_size)
-            write_int(into + 4, _MAGIC)
-            write_int(into + 8, fusee_crc32(source + 20, <size_t>body_size) & 0x7FFFFFFF)
-            write_int(into + 12, <uint32_t>queue_number)
             memcpy(into + 16, source + 12, 4)  # the flag, as it came
             write_long(into + 20, <uint64_t>queue_place)
             write_long(into + 28, <uint64_t>log_place)
-            write_int(into + 36, <uint32_t>flags)
-            write_long(into + 40, <uint64_t>born)
-            memcpy(into + 48, PyBytes_AS_STRING(born_host), HOST_SIZE)
-            write_long(into + 56, <uint64_t>stored)
-            memcpy(into + 64, PyBytes_AS_STRING(store_host), HOST_SIZE)
-            write_int(into + 72, <uint32_t>times)
-            write_long(into + 76, <uint64_t>prepared)
-            # size and bytes of the body stand next to each other in both forms, and so do those of the properties
-            memcpy(into + 84, source + 16, 4 + body_size)
-            into += HEAD_SIZE + body_size
+            write_int(into + 84, <uint32_t>sizes.body)
+            memcpy(into + HEAD_SIZE, source + 20, sizes.body)
+            # of what was copied, which nobody else can change
+            write_int(into + 8, fusee_crc32(into + HEAD_SIZE, <size_t>sizes.body) & 0x7FFFFFFF)
+            into += HEAD_SIZE + sizes.body
             memcpy(into, PyBytes_AS_STRING(topic), topic_size)
             into += topic_size
-            memcpy(into, source + 20 + body_size, 2 + properties_size)
+            into[0] = properties_size >> 8
+            into[1] = properties_size & 0xFF
+            memcpy(into + 2, source + 22 + sizes.body, properties_size)
             into += 2 + properties_size
-            source += size
-            log_offsets.append(log_place)
+            source += sizes.total
+            position += record_size
+            property_begins[number] = position - properties_size
             log_place += record_size
             queue_place += 1
-        return packed, tuple(log_offsets)
+        begins[self.count] = position
+        return packed, starts, properties_starts

@@ -19,6 +19,7 @@ whole.
 
 from __future__ import annotations
 
+import os
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fusee.store.filesystem import FileSystem
+    from fusee.store.layout import StorePaths
 
 _FIELDS: Final = Struct(">qqqqq")
 _COPY_POSITION: Final = 64
@@ -110,3 +112,14 @@ class Checkpoint:
             self.master_flushed_offset,
             self.confirmed_offset,
         )
+
+
+def mark_running(paths: StorePaths, files: FileSystem) -> None:
+    """Leave the mark that a clean stop removes: whoever finds it at the start knows of a crash (Java: abort file)."""
+    files.open(paths.abort, size=0).close()
+    text = str(os.getpid()).encode()
+    file = files.open(paths.abort, size=len(text))
+    file.write(text, 0)
+    file.sync()
+    file.close()
+    files.sync_folder(paths.root)

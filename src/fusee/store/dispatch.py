@@ -9,11 +9,16 @@ Few records and many go different ways. Arrays pay from about fifty records on; 
 for is read by itself in a tenth of the time. The index, which nobody waits for and which only arrays make cheap, may
 then stay behind: `index_offset` follows when it is asked for, flushed, or far enough behind.
 
+Of a batch that was packed at once everything is known before it is written (`packed_batch`). Such *notes* are kept, in
+the order of the log, until their turn comes; they spare reading what was written a moment ago. The log has the last
+word: a note that does not begin exactly where dispatching has come to is not used.
+
 A record that cannot be read ends the scan with StoreCorruptError naming file and position: nothing is skipped.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fusee.errors import RecordError, StoreCorruptError
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fusee.store.commit_log import CommitLog
+    from fusee.store.packed_batch import PackedBatch
     from fusee.store.results import Dispatched
 
 # What one batch reads of the log: long enough for arrays to pay, short enough for the processor's cache.
@@ -32,6 +38,8 @@ _BATCH_BYTES: Final = 2048 * 1024
 _BATCH_RECORDS_MAX: Final = 2048
 # Less than this is read record by record.
 _FEW_BYTES: Final = 48 * 1024
+# Batches that are known before they are written; of more, the log tells.
+_NOTES_MAX: Final = 64
 # How far the index may stay behind.
 _INDEX_LAG_BYTES: Final = 1024 * 1024
 
@@ -51,6 +59,10 @@ class LogScanner:
         self._log = log
         self._record_size_max = log.record_size_max
         self._delay_ms_of = delay_ms_of or (lambda level: None)
+
+    @property
+    def written_offset(self) -> int:
+        return self._log.written_offset
 
     def scan(self, log_offset: int, end_offset: int | None = None) -> tuple[DispatchBatch | None, int]:
         """The next batch of records from here, and where to go on: the same offset when nothing is written there.
@@ -125,21 +137,36 @@ class Dispatcher:
         self.dispatched_offset = 0
         self.dispatched_timestamp_ms = 0
         self.index_offset = 0
+        self._notes: deque[PackedBatch] = deque()
 
     def start_at(self, log_offset: int) -> None:
         """Everything before this has been told."""
         self.dispatched_offset = self.index_offset = log_offset
+        self._notes.clear()
+
+    def note(self, batch: PackedBatch) -> None:
+        """What will stand in the log behind everything noted before."""
+        if len(self._notes) < _NOTES_MAX:
+            self._notes.append(batch)
+
+    def forget_notes(self, log_offset: int) -> None:
+        """Nothing that ends behind this will be written as it was noted."""
+        while self._notes and self._notes[-1].end_offset > log_offset:
+            self._notes.pop()
 
     def cut(self, log_offset: int, timestamp_ms: int) -> None:
         """The log ends here now, with a record of this time."""
         self.dispatched_offset = min(self.dispatched_offset, log_offset)
         self.dispatched_timestamp_ms = min(self.dispatched_timestamp_ms, timestamp_ms)
         self.index_offset = min(self.index_offset, log_offset)
+        self._notes.clear()
 
     def run(self, batches_max: int | None = None, end_offset: int | None = None) -> int:
         """Dispatch what is written and ends at or before `end_offset`, at most this many batches; how many records."""
         scanner = self._scanner
-        records, next_offset = scanner.scan_few(self.dispatched_offset, end_offset)
+        records: Sequence[Dispatched] = ()
+        if not self._notes:
+            records, next_offset = scanner.scan_few(self.dispatched_offset, end_offset)
         if records:
             for sink in self._sinks:
                 sink.accept(records)
@@ -151,7 +178,7 @@ class Dispatcher:
         count = 0
         rounds = 0
         while batches_max is None or rounds < batches_max:
-            batch, next_offset = scanner.scan(self.dispatched_offset, end_offset)
+            batch, next_offset = self._next(end_offset)
             if next_offset == self.dispatched_offset:
                 break
             if self.index_offset < self.dispatched_offset:
@@ -166,6 +193,19 @@ class Dispatcher:
             self.dispatched_offset = self.index_offset = next_offset
             rounds += 1
         return count
+
+    def _next(self, end_offset: int | None) -> tuple[DispatchBatch | None, int]:
+        """The next batch and where it ends: as it was noted, or else from the log up to the next note."""
+        notes, here = self._notes, self.dispatched_offset
+        limit = self._scanner.written_offset if end_offset is None else min(end_offset, self._scanner.written_offset)
+        while notes and notes[0].first_log_offset < here:
+            notes.popleft()
+        if notes and notes[0].end_offset <= limit:
+            if notes[0].first_log_offset == here:
+                note = notes.popleft()
+                return note, note.end_offset
+            end_offset = notes[0].first_log_offset
+        return self._scanner.scan(here, end_offset)
 
     def run_index(self) -> None:
         """Bring the index level with the rest."""

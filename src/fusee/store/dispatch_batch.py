@@ -50,6 +50,12 @@ def topic_text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
+@lru_cache(maxsize=65_536)
+def key_prefixes(topic: str) -> tuple[int, int]:
+    """Hashes of what stands before the keys of a topic in the index, and before its tags."""
+    return topic_prefix_hash(topic), topic_prefix_hash(f"{topic}#T")  # among its keys a tag stands as `T#tag`
+
+
 class QueueRun(NamedTuple):
     """Records of one queue, in order: their rows in the batch, and their consume queue entries as they are stored."""
 
@@ -215,10 +221,7 @@ class DispatchBatch(Sequence[Dispatched]):
     def index_keys(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
         """(hash as an index stores it, row) of every unique key, key and tag, in order. Only when `is_plain`."""
         assert self._keys is not None
-        # Among the keys of a topic a tag stands as `T#tag`.
-        prefixes = np.array(
-            [[topic_prefix_hash(topic), topic_prefix_hash(f"{topic}#T")] for topic in self.topics], np.uint32
-        )
+        prefixes = np.array([key_prefixes(topic) for topic in self.topics], np.uint32)
         is_kept = (self.sys_flags & _TRANSACTION_TYPE) != _ROLLBACK
         return self._keys.index_keys(prefixes, self.topic_ids, is_kept)
 

@@ -16,7 +16,6 @@ A store is opened for work by `open`, which recovers, and closed by `close`. A c
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -33,7 +32,7 @@ from fusee.message.record_layout import (
     record_size,
     store_timestamp_position,
 )
-from fusee.store.checkpoint import Checkpoint
+from fusee.store.checkpoint import Checkpoint, mark_running
 from fusee.store.commit_log import CommitLog
 from fusee.store.config import StoreConfig
 from fusee.store.consume_queue import Boundary
@@ -44,6 +43,7 @@ from fusee.store.index import Index
 from fusee.store.layout import StorePaths
 from fusee.store.new_batch import prepare_batch
 from fusee.store.new_record import with_inner_base
+from fusee.store.packed_batch import note_batch
 from fusee.store.plain_record import pack_plain_record
 from fusee.store.query import RecordQuery
 from fusee.store.queue_table import QueueTable
@@ -150,7 +150,7 @@ class MessageStore:
             self.queues.open()
             self.checkpoint.load()
             report = self._recover(unclean, progress, repair)
-            self._mark_running()
+            mark_running(paths, files)
         except BaseException:
             self._release()
             raise
@@ -187,16 +187,6 @@ class MessageStore:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-    def _mark_running(self) -> None:
-        file = self._files.open(self.paths.abort, size=0)
-        text = str(os.getpid()).encode()
-        file.close()
-        file = self._files.open(self.paths.abort, size=len(text))
-        file.write(text, 0)
-        file.sync()
-        file.close()
-        self._files.sync_folder(self.paths.root)
 
     def _recover(self, unclean: bool, progress: Progress | None, repair: bool) -> RecoveryReport:
         checkpoint, log = self.checkpoint, self.log
@@ -340,10 +330,13 @@ class MessageStore:
             self._unwritten.append((end_offset, key, count))
         return PutResult(log_offset, queue_offset, end_offset, now_ms)
 
-    def put_batch(self, record: NewRecord, batch: Sequence[BatchElement] | BatchBody) -> PutResult:
+    def put_batch(
+        self, record: NewRecord, batch: Sequence[BatchElement] | BatchBody, *, tells_places: bool = True
+    ) -> PutResult:
         """Give the messages of a batch consecutive places in one queue; all of them or none.
 
-        `record` says what they have in common; its own body and properties are not stored.
+        `record` says what they have in common; its own body and properties are not stored. Without `tells_places` the
+        result has no log offsets but the first.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -368,10 +361,14 @@ class MessageStore:
             )
         log_offset = self.log.place(total)
         now_ms = self._now_ms()
-        data, log_offsets = pack(queue_offset, log_offset, now_ms)
-        self.log.append(data)
+        packed = pack(queue_offset, log_offset, now_ms)
+        self.log.append(packed.data)
         self._next_offsets[key] = queue_offset + count
         self._unwritten.append((log_offset + total, key, count))
+        note = note_batch(self.log, packed, record, queue_offset, log_offset, now_ms, self.config.delay_ms_of)
+        if note is not None:
+            self.dispatcher.note(note)
+        log_offsets = tuple((packed.starts[:-1] + log_offset).tolist()) if tells_places else ()
         return PutResult(log_offset, queue_offset, log_offset + total, now_ms, count, log_offsets)
 
     def append_records(self, data: bytes | bytearray | memoryview, log_offset: int) -> int:
@@ -419,6 +416,7 @@ class MessageStore:
                 if end_offset > self.log.written_offset:
                     self._next_offsets[key] -= count
             self._unwritten.clear()
+            self.dispatcher.forget_notes(self.log.written_offset)
             if isinstance(error, StoreFullError):
                 self._refusal = error
             raise

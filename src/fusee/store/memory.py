@@ -69,7 +69,9 @@ class MemoryStore:
         self._add(data, log_offset, in_queue)
         return PutResult(log_offset, queue_offset, log_offset + size, now_ms)
 
-    def put_batch(self, record: NewRecord, batch: Sequence[BatchElement] | BatchBody) -> PutResult:
+    def put_batch(
+        self, record: NewRecord, batch: Sequence[BatchElement] | BatchBody, *, tells_places: bool = True
+    ) -> PutResult:
         elements = batch.elements if isinstance(batch, BatchBody) else batch
         if not elements:
             raise MessageError("a batch without messages cannot be stored")
@@ -100,7 +102,9 @@ class MemoryStore:
             self._add(data, position, in_queue=True)
             log_offsets.append(position)
             position += sizes[number]
-        return PutResult(first, queue_offset, position, now_ms, len(elements), tuple(log_offsets))
+        return PutResult(
+            first, queue_offset, position, now_ms, len(elements), tuple(log_offsets) if tells_places else ()
+        )
 
     def write(self) -> int:
         self.written_offset = self.end_offset

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from struct import error as StructError  # noqa: N812  the module's own class has a lower-case name
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
 
 from fusee.errors import MessageError
 from fusee.message.properties import PROPERTIES_SIZE_MAX
@@ -22,11 +24,21 @@ from fusee.store.batch_body import BatchBody
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
     from fusee.message.batch import BatchElement
     from fusee.store.new_record import NewRecord
 
 
 _HOST_FAMILIES: Final = 0x30
+
+
+class Packed(NamedTuple):
+    """Records end to end: where each begins and the last ends, and where properties begin, if that is known."""
+
+    data: bytes
+    starts: NDArray[np.int64]
+    properties_starts: NDArray[np.int64] | None
 
 
 def prepare_batch(
@@ -37,31 +49,33 @@ def prepare_batch(
     seals: bool,
     body_size_max: int,
     checked: Callable[[int, int], int],
-) -> tuple[int, Callable[[int, int, int], tuple[bytes, tuple[int, ...]]]]:
+) -> tuple[int, Callable[[int, int, int], Packed]]:
     """The size of all records, and a function that makes them.
 
-    That function takes the first queue offset, the first log offset and the store time; it gives the records and the
-    log offset of each. `topic` stands behind its length; `seals` asks for a checksum of each record, which those with
-    zero bytes in their properties have always; `checked` is that of `batch_sizes`. Both may raise MessageError.
+    That function takes the first queue offset, the first log offset and the store time. `topic` stands behind its
+    length; `seals` asks for a checksum of each record, which those with zero bytes in their properties have always;
+    `checked` is that of `batch_sizes`. Both may raise MessageError.
     """
     is_plain = not record.sys_flag & _HOST_FAMILIES and is_plain_batch(record, len(topic) - 1)
     if isinstance(batch, BatchBody):
         body = batch
         if is_plain and not seals and not body.has_zero_properties and body.body_size_largest <= body_size_max:
 
-            def pack_body(queue_offset: int, log_offset: int, now_ms: int) -> tuple[bytes, tuple[int, ...]]:
-                return body.pack(
-                    topic,
-                    record.queue_id,
-                    queue_offset,
-                    log_offset,
-                    record.sys_flag,
-                    record.born_timestamp_ms,
-                    record.born_host,
-                    now_ms,
-                    record.store_host,
-                    record.reconsume_times,
-                    record.prepared_transaction_offset,
+            def pack_body(queue_offset: int, log_offset: int, now_ms: int) -> Packed:
+                return Packed(
+                    *body.pack(
+                        topic,
+                        record.queue_id,
+                        queue_offset,
+                        log_offset,
+                        record.sys_flag,
+                        record.born_timestamp_ms,
+                        record.born_host,
+                        now_ms,
+                        record.store_host,
+                        record.reconsume_times,
+                        record.prepared_transaction_offset,
+                    )
                 )
 
             return body.packed_size(len(topic) - 1), pack_body
@@ -72,12 +86,13 @@ def prepare_batch(
     fixed_size = RECORD_SIZE_MIN + len(topic) - 1 if is_plain else None
     sizes = batch_sizes(elements, fixed_size, body_size_max=body_size_max, checked=checked, seals=sealing)
 
-    def pack(queue_offset: int, log_offset: int, now_ms: int) -> tuple[bytes, tuple[int, ...]]:
+    def pack(queue_offset: int, log_offset: int, now_ms: int) -> Packed:
         if is_plain:
             parts, log_offsets = pack_plain_batch(record, elements, sizes, topic, queue_offset, log_offset, now_ms)
         else:
             parts, log_offsets = pack_batch(record, elements, queue_offset, log_offset, now_ms, seals=sealing)
-        return b"".join(parts), tuple(log_offsets)
+        data = b"".join(parts)
+        return Packed(data, np.array([*log_offsets, log_offset + len(data)], np.int64) - log_offset, None)
 
     return sum(sizes), pack
 

@@ -30,7 +30,7 @@ cdef inline void write_int(unsigned char *at, uint32_t value) noexcept:
 
 cdef inline void write_long(unsigned char *at, uint64_t value) noexcept:
     write_int(at, <uint32_t>(value >> 32))
-    write_int(at + 4, <uint32_t>(value & 0xFFFFFFFF))
+    write_int(at + 4, <uint32_t>value)
 
 
 def pack_plain_record(

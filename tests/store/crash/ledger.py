@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fusee.clock import ManualClock
-from fusee.message.batch import BatchElement
+from fusee.message.batch import BatchElement, join_batch
 from fusee.message.hashing import tags_code
 from fusee.message.properties import encode_properties
 from fusee.message.record import CRC_TAIL_SIZE, body_crc, decode_record, iterate_records
 from fusee.message.record_layout import FRAME, MAGIC_BLANK
 from fusee.message.topics import HALF_OP_TOPIC, HALF_TOPIC
+from fusee.store.batch_body import BatchBody
 from fusee.store.config import StoreConfig
 from fusee.store.consume_queue import BLANK_SIZE, ENTRY
 from fusee.store.engine import MessageStore
@@ -159,7 +160,7 @@ class Ledger:
         for _ in range(count):
             self._number += 1
             elements.append(BatchElement(0, self._body(size), self._properties("batch", "")))
-        result = self.store.put_batch(NewRecord(topic, queue_id, b""), elements)
+        result = self.store.put_batch(NewRecord(topic, queue_id, b""), BatchBody(join_batch(elements)))
         ends = (*result.log_offsets[1:], result.end_offset)
         for number, element in enumerate(elements):
             self._note(

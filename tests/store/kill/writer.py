@@ -14,8 +14,9 @@ from pathlib import Path
 from random import Random
 
 from fusee.clock import SystemClock
-from fusee.message.batch import BatchElement
+from fusee.message.batch import BatchElement, join_batch
 from fusee.message.properties import encode_properties
+from fusee.store.batch_body import BatchBody
 from fusee.store.config import StoreConfig
 from fusee.store.engine import MessageStore
 from fusee.store.new_record import NewRecord
@@ -46,7 +47,7 @@ def run(root: Path, seed: int) -> None:
             properties = encode_properties({"TAGS": "t", "KEYS": f"key{number % 50}", "UNIQ_KEY": f"{seed}-{number}"})
             if chance.random() < 0.2:
                 elements = [BatchElement(0, f"{body}{place}".encode(), properties) for place in range(3)]
-                result = store.put_batch(NewRecord("orders", queue_id, b""), elements)
+                result = store.put_batch(NewRecord("orders", queue_id, b""), BatchBody(join_batch(elements)))
                 bodies = [element.body.decode() for element in elements]
             else:
                 result = store.put(NewRecord("orders", queue_id, body.encode(), properties))

@@ -183,9 +183,12 @@ class SendHandlers:
 
     def send_handed(self, command: Command, link: Link) -> Command | None:
         header = command.read(SendHandedBatch)
-        command.body = self._handovers.body(link, header.handed_at, header.handed_size)
+        body = self._handovers.view(link, header.handed_at, header.handed_size)
         header.batch = True
-        return self._send(command, header, link)
+        topic_config = self._checks.check(command, header, link)
+        if isinstance(topic_config, Command):
+            return self._with_region(topic_config)
+        return self._send_batch(command, header, link, topic_config, body)
 
     def _send(self, command: Command, header: SendMessage, link: Link) -> Command | None:
         """The long way, for every message."""
@@ -193,7 +196,7 @@ class SendHandlers:
         if isinstance(topic_config, Command):
             return self._with_region(topic_config)
         if header.batch:
-            return self._send_batch(command, header, link, topic_config)
+            return self._send_batch(command, header, link, topic_config, command.body)
         topic = header.topic
         if self._is_plain(topic_config):
             self._plain[topic] = topic_config
@@ -286,7 +289,12 @@ class SendHandlers:
         return record
 
     def _send_batch(
-        self, command: Command, header: SendMessage, link: Link, topic_config: TopicConfig
+        self,
+        command: Command,
+        header: SendMessage,
+        link: Link,
+        topic_config: TopicConfig,
+        body: bytes | memoryview,
     ) -> Command | None:
         topic = header.topic
         if len(topic) > 127:
@@ -303,7 +311,7 @@ class SendHandlers:
         body_size_max = self._writer.store.config.max_message_size
         level = delay_level_of(properties)
         is_unusual = header.sys_flag & SysFlag.TRANSACTION_MASK or level is None or level > 0
-        if is_unusual or len(command.body) > body_size_max:
+        if is_unusual or len(body) > body_size_max:
             return self._with_region(self._illegal(command))
         queue_id = header.queue_id
         if queue_id < 0:
@@ -313,10 +321,13 @@ class SendHandlers:
             sys_flag |= SysFlag.MULTI_TAGS
         born_host = link.attachments.get("host") or remote_host(link)
         unique_id = find_unique_id(properties) or b""
+        is_inner = unique_id and topic_config.attributes.get("queue.type") == "BatchCQ"
+        if is_inner:
+            body = bytes(body)  # which is stored as it is
         record = NewRecord(
             topic,
             queue_id,
-            command.body,
+            body if isinstance(body, bytes) else b"",
             properties,
             header.flag,
             with_host_families(sys_flag, born_host, self._store_host),
@@ -325,9 +336,9 @@ class SendHandlers:
             self._store_host,
             header.reconsume_times or 0,
         )
-        is_inner = unique_id and topic_config.attributes.get("queue.type") == "BatchCQ"
+        is_handed = type(header) is SendHandedBatch
         try:
-            batch = BatchBody(command.body)
+            batch = BatchBody(body)
             if is_inner:
                 for name in (*_ADDED_NAMES, _INNER_NUM):
                     properties = remove_property(properties, name)
@@ -336,12 +347,12 @@ class SendHandlers:
                 record.sys_flag |= SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
                 result = self._writer.put(record)
             else:
-                result = self._writer.put_batch(record, batch)
+                result = self._writer.put_batch(record, batch, is_large=is_handed)
         except (MessageError, StoreError) as error:
             return self._with_region(self.refusal(command, error))
         self._statistics.put(topic, queue_id, len(batch), result.end_offset - result.log_offset)
         if not command.flag & ONEWAY_FLAG:
-            if type(header) is SendHandedBatch:
+            if is_handed:
                 frame = self._answers.frame(command.opaque, result.log_offset, queue_id, result.queue_offset, unique_id)
             else:
                 frame = self._batch_frame(command.opaque, result, queue_id, unique_id, is_inner=bool(is_inner))

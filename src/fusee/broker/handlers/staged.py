@@ -106,7 +106,7 @@ class StagedHandlers:
         if isinstance(topic_config, Command):
             return topic_config
         if header.handed_at is not None:
-            command.body = self._handovers.body(link, header.handed_at, header.handed_size or 0)
+            command.body = bytes(self._handovers.view(link, header.handed_at, header.handed_size or 0))
         try:
             count = self._count(command.body, topic_config)
         except MessageError as error:
