@@ -75,6 +75,27 @@ def test_an_answer_of_any_size_comes_back() -> None:
             link.close()
 
 
+def test_whether_an_answer_is_there_is_told_without_waiting_for_it() -> None:
+    go_on = threading.Event()
+
+    def talk(connection: socket.socket) -> None:
+        first, second = requests(connection, 2)
+        go_on.wait()
+        connection.sendall(encode_frame(second.reply()) + encode_frame(first.reply()))
+        connection.recv(1)
+
+    with peer(talk) as address:
+        link = BlockingLink(address, timeout_ms=5000)
+        first, second = link.send(Command.request(1)), link.send(Command.request(1))
+        assert not link.has_answer()
+        go_on.set()
+        link.receive(first)
+        assert link.has_answer()  # that of the second, which came before
+        link.receive(second)
+        assert not link.has_answer()
+        link.close()
+
+
 def test_answers_in_another_order_and_foreign_frames_are_told_apart() -> None:
     def talk(connection: socket.socket) -> None:
         first, second, third = requests(connection, 3)

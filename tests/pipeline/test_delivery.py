@@ -167,6 +167,17 @@ def test_message_over_the_limit_is_refused_with_the_limit(server: fusee.sync.Emb
         write(settings(server, request_timeout_ms=20_000), topic, rows(b"x" * 5_000_000))
 
 
+def test_very_many_small_messages_are_divided_as_the_broker_stores_them(
+    server: fusee.sync.EmbeddedServer,
+) -> None:
+    name = f"{next(_numbers):t>120}"
+    server.create_topics({name: 1})
+    many = 40_000  # of which a request could hold all, and a broker could store a third of at once
+    write(settings(server), name, rows(*[b"x"] * many))
+    with server.connect() as client:
+        assert sum(queue.max_offset for queue in client.admin.topic_stats(name).queues) == many
+
+
 def test_small_memory_is_used_again_and_again(server: fusee.sync.EmbeddedServer, topic: str) -> None:
     bodies = [b"%05d" % number * 20 for number in range(3000)]
     given = settings(server, batch_bytes=900, in_flight_bytes=4000)

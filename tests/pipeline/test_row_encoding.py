@@ -15,6 +15,7 @@ from fusee.message.properties import decode_properties
 from fusee.pipeline.row_encoding import Columns, EncodedRows, encode_rows, queue_hashes
 
 MAP = pa.map_(pa.string(), pa.string())
+NO_LIMIT = {"stored_max": 1 << 40, "stored_extra": 0}
 _TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), max_size=12)
 
 
@@ -108,10 +109,30 @@ def test_rows_are_taken_in_another_order_and_cut_by_size_and_count() -> None:
     taken = rows.taken(np.array([7, 2, 5]))
     assert [each.body[:1] for each in messages(taken)] == [b"7", b"2", b"5"]
     assert taken.rows.tolist() == [7, 2, 5]
-    assert rows.cuts(250, 100) == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
-    assert rows.cuts(10, 100) == [(number, number + 1) for number in range(10)]
-    assert rows.cuts(1 << 20, 4) == [(0, 4), (4, 8), (8, 10)]
-    assert encode_rows(Columns(pa.array([], pa.binary())), first_row=0).cuts(10, 10) == []
+    assert rows.cuts(250, 100, **NO_LIMIT) == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
+    assert rows.cuts(10, 100, **NO_LIMIT) == [(number, number + 1) for number in range(10)]
+    assert rows.cuts(1 << 20, 4, **NO_LIMIT) == [(0, 4), (4, 8), (8, 10)]
+    assert encode_rows(Columns(pa.array([], pa.binary())), first_row=0).cuts(10, 10, **NO_LIMIT) == []
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=40), st.integers(1, 300), st.integers(1, 400), st.integers(0, 90)
+)
+def test_runs_are_as_long_as_request_and_store_allow(
+    sizes: list[int], size_max: int, stored_max: int, extra: int
+) -> None:
+    rows = encode_rows(Columns(pa.array([b"x" * size for size in sizes], pa.binary())), first_row=0)
+    cuts = rows.cuts(size_max, 15, stored_max=stored_max, stored_extra=extra)
+    assert [first for first, _ in cuts] == [0, *(end for _, end in cuts[:-1])]
+    assert cuts[-1][1] == len(sizes)
+
+    def fits(first: int, end: int) -> bool:
+        size = rows.size(first, end)
+        return size <= size_max and end - first <= 15 and size + (end - first) * extra <= stored_max
+
+    for first, end in cuts:
+        assert end == first + 1 or fits(first, end)
+        assert end == len(sizes) or not fits(first, end + 1)
 
 
 def test_queue_hashes_are_those_of_java_s_selector() -> None:

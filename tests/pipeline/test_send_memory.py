@@ -1,4 +1,4 @@
-"""Pieces of a ring never overlap, and all of it comes back."""
+"""Pieces never overlap, what was used last is used again, and all of it comes back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fusee.pipeline.send_memory import Piece, SendMemory
 
 
-def test_pieces_follow_each_other_and_go_round() -> None:
+def test_the_first_place_that_is_free_is_given_out() -> None:
     memory = SendMemory(memoryview(bytearray(100)), first=10)
     assert memory.size_max == 90
     assert memory.take(91) is None
@@ -23,10 +23,12 @@ def test_pieces_follow_each_other_and_go_round() -> None:
     third = memory.take(40)
     assert third is not None
     assert (third.start, third.end) == (10, 50)
-    assert memory.take(1) is None
-    memory.release(third)  # out of turn: free when those before it are
-    assert memory.take(1) is None
     memory.release(second)
+    fourth = memory.take(50)
+    assert fourth is not None
+    assert (fourth.start, fourth.end) == (50, 100)
+    memory.release(third)
+    memory.release(fourth)
     assert memory.is_free
 
 

@@ -37,6 +37,52 @@ def root(files: FileSystem, tmp_path: Path) -> Path:
 # Files
 
 
+def blocks(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+def test_large_writes_have_blocks_set_aside_for_those_that_follow(tmp_path: Path) -> None:
+    file = OsFileSystem().open(tmp_path / "a", size=1 << 30)
+    file.write(b"x" * 1000, 0)
+    few = blocks(file.path)
+    file.write(b"y" * 300_000, 1000)
+    if blocks(file.path) <= few + 400_000:
+        pytest.skip("the file system of this folder sets no blocks aside")
+    aside = blocks(file.path)
+    file.write_all([b"z" * 300_000, b"z"], 301_000)
+    assert blocks(file.path) == aside
+    assert bytes(file.view()[:1000]) == b"x" * 1000
+    assert bytes(file.view()[601_000:602_000]) == b"z" + bytes(999)
+    # what is set aside is as empty as before
+    assert [end for _, end in file.written_ranges(0)][-1] < 700_000
+    file.close()
+
+
+def test_blocks_are_not_set_aside_behind_the_end(tmp_path: Path) -> None:
+    file = OsFileSystem().open(tmp_path / "a", size=400_000)
+    file.write(b"y" * 400_000, 0)
+    assert (tmp_path / "a").stat().st_size == 400_000
+    file.close()
+
+
+def test_write_does_without_blocks_set_aside_where_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def refuse(descriptor: int, start: int, size: int) -> bool:
+        asked.append(start)
+        return False
+
+    monkeypatch.setattr("fusee.store.filesystem.set_blocks_aside", refuse)
+    file = OsFileSystem().open(tmp_path / "a", size=2_000_000)
+    for position in (0, 300_000, 600_000):
+        file.write(b"y" * 300_000, position)
+    assert bytes(file.view()[:900_001]) == b"y" * 900_000 + b"\0"
+    assert asked == [0]
+    file.close()
+
+
 def test_open_with_size_makes_a_file_of_zeros(files: FileSystem, root: Path) -> None:
     file = files.open(root / "a", size=10_000)
     assert (file.path, file.size, files.size(root / "a")) == (root / "a", 10_000, 10_000)

@@ -430,6 +430,7 @@ class Broker:
                 store_host=store_host,
                 random=self._random,
                 handovers=self._handovers,
+                soon=soon_of(timers),
             ),
             SendBackHandlers(
                 config=config,

@@ -9,6 +9,7 @@ Only answers are expected. Whatever else the peer says is passed over.
 
 from __future__ import annotations
 
+import select
 import socket
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -67,6 +68,8 @@ class BlockingLink:
             plain.close()
             raise ConnectError(f"no TLS connection to {address}: {error}; does the server speak TLS?") from error
         self._is_tls = tls is not None
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
         self._head = bytearray(_HEAD_SIZE)
         self._ahead: bytes = b""
         self._layouts = LayoutMemory()
@@ -84,6 +87,10 @@ class BlockingLink:
     def is_of_this_machine(self) -> bool:
         """Whether both ends have the same address."""
         return bool(self._socket.getpeername()[0] == self._socket.getsockname()[0])
+
+    def has_answer(self) -> bool:
+        """Whether something has come, so that `receive` need hardly wait. With TLS that cannot be told: False."""
+        return bool(self._early or self._ahead) or (not self._is_tls and bool(self._poll.poll(0)))
 
     def close(self) -> None:
         self._socket.close()

@@ -33,14 +33,15 @@ import numpy as np
 
 from fusee.clock import SystemClock
 from fusee.errors import FuseeError, InvalidRequestError, SendFailedError
-from fusee.message.batch import BATCH_COUNT_MAX, split_batch
+from fusee.message.batch import BATCH_COUNT_MAX, ELEMENT_SIZE_MIN, split_batch
+from fusee.message.record_layout import RECORD_SIZE_MIN
 from fusee.message.topics import AUTO_CREATE_TOPIC
 from fusee.pipeline.blocking_link import BlockingLink
 from fusee.pipeline.handover import open_handover
 from fusee.pipeline.refusals import Refusals
 from fusee.pipeline.send_memory import Piece, SendMemory
 from fusee.pipeline.spare_memory import SpareMemory
-from fusee.pipeline.write_routes import WriteQueue, WriteRoutes, WriteSettings, may_try_again
+from fusee.pipeline.write_routes import STORED_BYTES_MAX, WriteQueue, WriteRoutes, WriteSettings, may_try_again
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import Command
 from fusee.wire.faults import error_for
@@ -184,7 +185,9 @@ class Delivery:
         if rows.delayed is not None and rows.delayed.any() and self._staging is None:
             self._send_singly(topic, rows.taken(np.flatnonzero(rows.delayed)), queue)
             rows = rows.taken(np.flatnonzero(~rows.delayed))
-        for first, end in rows.cuts(self._settings.batch_bytes, BATCH_COUNT_MAX):
+        extra = RECORD_SIZE_MIN - ELEMENT_SIZE_MIN + len(topic.encode())
+        sizes = {"stored_max": STORED_BYTES_MAX, "stored_extra": extra}
+        for first, end in rows.cuts(self._settings.batch_bytes, BATCH_COUNT_MAX, **sizes):
             target = queue or self._next_queue(topic)
             outlet = self._outlet(target.broker_name)
             size = rows.size(first, end)
@@ -300,6 +303,9 @@ class _Outlet:
 
     def take(self, size: int) -> Piece | None:
         """Memory for a request of this size; None when it is to have its own."""
+        # What is answered is free again: memory that was used a moment ago is still in the processor's cache.
+        while self._under_way and self._line is not None and self._line.link.has_answer():
+            self._settle()
         try:
             line = self._open_line()
         except (FuseeError, OSError):

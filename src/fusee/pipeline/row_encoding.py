@@ -119,14 +119,20 @@ class EncodedRows:
             None if self.delayed is None else self.delayed[first:end],
         )
 
-    def cuts(self, size_max: int, count_max: int) -> list[tuple[int, int]]:
-        """(first, end) of runs that have at most this many bytes and messages, or a single message."""
+    def cuts(self, size_max: int, count_max: int, *, stored_max: int, stored_extra: int) -> list[tuple[int, int]]:
+        """(first, end) of runs that have at most this many bytes and messages, or a single message.
+
+        A broker makes each larger by `stored_extra` bytes; then they have at most `stored_max`.
+        """
         cuts: list[tuple[int, int]] = []
         first, count = 0, len(self)
         while first < count:
             limit = int(self.offsets[first]) + size_max
             end = int(np.searchsorted(self.offsets, limit, side="right")) - 1
             end = min(max(end, first + 1), first + count_max, count)
+            if self.size(first, end) + (end - first) * stored_extra > stored_max:
+                stored = np.diff(self.offsets[first : end + 1]) + stored_extra
+                end = first + max(1, int(np.searchsorted(np.cumsum(stored), stored_max, side="right")))
             cuts.append((first, end))
             first = end
         return cuts

@@ -9,7 +9,7 @@ from fusee.client.config import name_servers_of
 from fusee.errors import ConfigError, MessageError
 from fusee.message.topics import validate_send_topic
 from fusee.pipeline.option_table import Option, OptionError, spelled
-from fusee.pipeline.write_routes import WriteSettings
+from fusee.pipeline.write_routes import STORED_BYTES_MAX, WriteSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 Guarantee: TypeAlias = Literal["at-least-once", "exactly-once", "auto"]
 GUARANTEES: Final = ("at-least-once", "exactly-once", "auto")
 CREATED_QUEUES: Final = 8
-_BATCH_BYTES_MAX: Final = 4 * 1024 * 1024 - 64 * 1024
 
 WRITE_OPTIONS: Final = (
     Option("nameServer", "NAMESRV_ADDR of the environment", "name servers, `host:port;host:port`", ("namesrvAddr",)),
@@ -46,7 +45,7 @@ WRITE_OPTIONS: Final = (
     Option("createTopics", "false", "whether a topic that is not there is made"),
     Option("createQueues", str(CREATED_QUEUES), "queues on each broker of a topic that is made"),
     Option("producerGroup", "fusee-spark", "the producer group that brokers are told", ("producer.group",)),
-    Option("batchBytes", str(1024 * 1024), "bytes of messages in one request; a larger message goes alone"),
+    Option("batchBytes", str(2 * 1024 * 1024), "bytes of messages in one request; a larger message goes alone"),
     Option("inFlightBytes", str(8 * 1024 * 1024), "bytes that a task has under way to one broker"),
     Option(
         "localWrites",
@@ -191,9 +190,9 @@ def _settings(said: Mapping[str, str]) -> WriteSettings:
     tls = _flag(said, "tls", default=any(files.values()))
     if not tls and (there := [name for name, value in files.items() if value]):
         raise OptionError(f"option 'tls' is false, and {there[0]!r} would do nothing; remove one of them")
-    batch_bytes = _number(said, "batchBytes", default=1024 * 1024)
-    if batch_bytes > _BATCH_BYTES_MAX:
-        raise OptionError(f"option 'batchBytes' is {batch_bytes}, and a broker takes {_BATCH_BYTES_MAX} at once")
+    batch_bytes = _number(said, "batchBytes", default=2 * 1024 * 1024)
+    if batch_bytes > STORED_BYTES_MAX:
+        raise OptionError(f"option 'batchBytes' is {batch_bytes}, and a broker takes {STORED_BYTES_MAX} at once")
     creates = _flag(said, "createTopics", default=False)
     if not creates and "createQueues" in said:
         raise OptionError("option 'createQueues' does nothing without 'createTopics'; give both, or neither")

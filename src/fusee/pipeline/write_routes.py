@@ -21,6 +21,9 @@ from fusee.wire.headers.namesrv import GetRouteInfo
 if TYPE_CHECKING:
     import ssl
 
+STORED_BYTES_MAX: Final = 4 * 1024 * 1024 - 64 * 1024
+"""What a broker stores of one request, unless maxMessageSize says otherwise."""
+
 _REMEMBERED_S: Final = 30.0
 _ROUTE_TRIES: Final = 50
 _ROUTE_WAIT_S: Final = 0.1
@@ -36,7 +39,7 @@ class WriteSettings:
 
     name_servers: str
     producer_group: str = "fusee-spark"
-    batch_bytes: int = 1024 * 1024
+    batch_bytes: int = 2 * 1024 * 1024
     in_flight_bytes: int = 8 * 1024 * 1024
     local_writes: bool = True
     request_timeout_ms: int = 30_000

@@ -20,6 +20,7 @@ import os
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from fusee.errors import StoreCorruptError, StoreError, StoreFullError
+from fusee.store.blocks import set_blocks_aside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _CLEAR_SIZE: Final = 1 << 20
 _PARTS_MAX: Final = 512
+# A write of this size is one of many; so much is set aside for them at a time.
+_LARGE_SIZE: Final = 256 * 1024
+_BLOCKS_SIZE: Final = 64 * 1024 * 1024
 
 
 # Not every system can let go of mapped pages; then they are the process's until memory is needed elsewhere.
@@ -152,12 +156,15 @@ class _OsFile:
         self._descriptor: _Descriptor | None = _Descriptor(descriptor)
         self._view: memoryview | None = None
         self._mapped: mmap.mmap | None = None
+        self._blocks_end = 0
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         if position + len(data) > self.size:
             raise StoreError(f"{self.path}: {len(data)} bytes at {position} do not fit into {self.size}")
         descriptor = self._open_descriptor()
         view = memoryview(data)
+        if len(view) >= _LARGE_SIZE and position + len(view) > self._blocks_end:
+            self._ask_for_blocks(descriptor.number, position)
         while view:
             try:
                 written = os.pwrite(descriptor.number, view, position)
@@ -171,6 +178,8 @@ class _OsFile:
         if position + total > self.size:
             raise StoreError(f"{self.path}: {total} bytes at {position} do not fit into {self.size}")
         descriptor = self._open_descriptor()
+        if total >= _LARGE_SIZE and position + total > self._blocks_end:
+            self._ask_for_blocks(descriptor.number, position)
         for first in range(0, len(parts), _PARTS_MAX):
             some = parts[first : first + _PARTS_MAX]
             size = sum(map(len, some))
@@ -254,6 +263,14 @@ class _OsFile:
         if self._descriptor is None:
             raise StoreError(f"{self.path}: the file was closed already")
         return self._descriptor
+
+    def _ask_for_blocks(self, descriptor: int, position: int) -> None:
+        """Have the file system set blocks aside for what follows: finding them one by one costs a third of a write.
+
+        They read as zeros, like the hole that was there. Where this cannot be had, writing finds blocks by itself.
+        """
+        end = min(position + _BLOCKS_SIZE, self.size)
+        self._blocks_end = end if set_blocks_aside(descriptor, position, end - position) else self.size
 
 
 def _written_ranges(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:

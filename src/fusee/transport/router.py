@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from fusee.errors import FieldError, FuseeError, RemoteError
@@ -76,6 +77,52 @@ class Reply:
             link.send(answer)
 
 
+class InTurn:
+    """A handler of large requests: one in each turn of the loop, in the order in which they came.
+
+    Between two of them answers leave and others are served. Each waits in its lane until its turn has come.
+    """
+
+    def __init__(self, handler: Callable[[Command, Link], Answer], soon: Callable[[Callable[[], object]], object]):
+        """`soon` runs a function when the present turn of the loop is over."""
+        self._handler = handler
+        self._soon = soon
+        self._waiting: deque[Reply] = deque()
+
+    def __call__(self, command: Command, link: Link) -> Reply:
+        reply = Reply(command, link)
+        self._waiting.append(reply)
+        if len(self._waiting) == 1:
+            self._soon(self._next)
+        return reply
+
+    def _next(self) -> None:
+        reply = self._waiting[0]
+        assert reply.link is not None
+        answer: Answer = None
+        try:
+            answer = self._handler(reply.request, reply.link)
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes a response
+            answer = response_to(reply.request, reply.link, error)
+        finally:
+            reply.send(answer)
+            self._waiting.popleft()
+            if self._waiting:
+                self._soon(self._next)
+
+
+def response_to(command: Command, link: Link, error: Exception) -> Command:
+    """The response that tells the peer of this error."""
+    if isinstance(error, RemoteError):
+        return command.reply(error.code, remark=str(error)[:REMARK_SIZE_MAX])
+    if isinstance(error, FieldError):
+        return command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error)[:REMARK_SIZE_MAX])
+    if not isinstance(error, FuseeError):
+        _log.error("request code %d from %s failed", command.code, link.remote_address, exc_info=error)
+    remark = f"{type(error).__name__}: {error}"
+    return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark[:REMARK_SIZE_MAX])
+
+
 class Router:
     """The table of one server: request code to handler and lane."""
 
@@ -130,22 +177,11 @@ class Router:
                 return None
             answer: Any = handler(command, link)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises becomes a response
-            return self.response_to(command, link, error)
+            return response_to(command, link, error)
         if type(answer) is Reply:
             answer.enter(lane)
             return None
         return answer  # type: ignore[no-any-return]
-
-    def response_to(self, command: Command, link: Link, error: Exception) -> Command:
-        """The response that tells the peer of this error."""
-        if isinstance(error, RemoteError):
-            return command.reply(error.code, remark=str(error)[:REMARK_SIZE_MAX])
-        if isinstance(error, FieldError):
-            return command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error)[:REMARK_SIZE_MAX])
-        if not isinstance(error, FuseeError):
-            _log.error("request code %d from %s failed", command.code, link.remote_address, exc_info=error)
-        remark = f"{type(error).__name__}: {error}"
-        return command.reply(ResponseCode.SYSTEM_ERROR, remark=remark[:REMARK_SIZE_MAX])
 
     def _start(self, handler: Handler, command: Command, link: Link, lane: Lane) -> None:
         reply = Reply(command, link)
@@ -159,7 +195,7 @@ class Router:
         try:
             answer = await handler(command, link)
         except Exception as error:  # noqa: BLE001 - as in dispatch
-            answer = self.response_to(command, link, error)
+            answer = response_to(command, link, error)
         finally:
             reply.send(answer)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 
@@ -92,6 +93,23 @@ def test_what_no_sent_batch_could_be_is_refused_and_nothing_is_stored() -> None:
         closed = await client.ask(RequestCode.SEND_HANDED_BATCH, handed(64, len(body), topic="no*topic"))
         assert closed.code != ResponseCode.SUCCESS
         assert stored(world) == []
+
+    play(scene)
+
+
+def test_batches_that_come_together_are_stored_one_in_a_turn_and_each_is_answered() -> None:
+    async def scene(world: BrokerWorld) -> None:
+        client = world.peer(HOST)
+        handover = await opened(client)
+        body = join_batch(ELEMENTS)
+        write(handover, body)
+        wrong = handed(64, len(body) - 1)
+        right = handed(64, len(body))
+        asked = [client.ask(RequestCode.SEND_HANDED_BATCH, header) for header in (right, wrong, right)]
+        answers = await asyncio.gather(*asked)
+        codes = [answer.code for answer in answers]
+        assert codes == [ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SUCCESS]
+        assert [offset for *_, offset in stored(world)] == list(range(10))
 
     play(scene)
 

@@ -25,6 +25,7 @@ from fusee.message.topics import RETRY_PREFIX
 from fusee.message.usual_properties import usual_unique_id
 from fusee.store.batch_body import BatchBody
 from fusee.store.new_record import NewRecord
+from fusee.transport.router import InTurn
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import ONEWAY_FLAG, Command
 from fusee.wire.framing import encode_frame
@@ -34,6 +35,7 @@ from fusee.wire.headers.send import SendMessage, SendMessageV1, SendMessageV2
 from fusee.wire.send_answers import SendAnswers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from fusee.broker.ack_gate import AckGate
@@ -83,7 +85,9 @@ class SendHandlers:
         store_host: bytes,
         random: Random,
         handovers: Handovers,
+        soon: Callable[[Callable[[], object]], object],
     ) -> None:
+        """`soon` runs a function when the present turn of the loop is over."""
         # Topics whose last look showed nothing out of the ordinary; any change of topic or settings ends that.
         self._plain: dict[str, TopicConfig] = {}
         self.config = config
@@ -96,6 +100,7 @@ class SendHandlers:
         self._store_host = store_host
         self._random = random
         self._handovers = handovers
+        self._soon = soon
         self._levels_max = len(writer.store.config.message_delay_level.split())
         self._added = (
             f"MSG_REGION\x01{config.region_id}\x02TRACE_ON\x01{'true' if config.trace_on else 'false'}\x02"
@@ -120,7 +125,7 @@ class SendHandlers:
             RequestCode.SEND_MESSAGE: self.send_v1,
             RequestCode.SEND_MESSAGE_V2: self.send_v2,
             RequestCode.SEND_BATCH_MESSAGE: self.send_v2,
-            RequestCode.SEND_HANDED_BATCH: self.send_handed,
+            RequestCode.SEND_HANDED_BATCH: InTurn(self.send_handed, self._soon),
         }
 
     def send_v1(self, command: Command, link: Link) -> Command | None:
