@@ -124,7 +124,11 @@ def test_what_becomes_of_the_memory_after_it_was_looked_over_changes_no_size(
     sizes = [(len(element.body), len(element.properties_bytes)) for element in elements]
     memory[:] = data.draw(st.binary(min_size=len(memory), max_size=len(memory)))
     host = bytes(8)
-    packed, starts, _ = body.pack(b"\x01T", 1, 2, 3, 0, 4, host, 5, host, 0, 0)
+    try:
+        packed, starts, _ = body.pack(b"\x01T", 1, 2, 3, 0, 4, host, 5, host, 0, 0)
+    except MessageError as error:
+        assert "changed while it was taken" in str(error)  # noqa: PT017  it need not be refused
+        return
     found = []
     for start, end in pairwise(starts.tolist()):
         body_start, body_end, _, properties_start, record_end = record_bounds(packed, start, len(packed))

@@ -250,6 +250,8 @@ cdef class BatchBody:
             into[0] = properties_size >> 8
             into[1] = properties_size & 0xFF
             memcpy(into + 2, source + 22 + sizes.body, properties_size)
+            if memchr(into + 2, 0, properties_size) != NULL and not self.has_zero_properties:
+                raise MessageError("the batch was changed while it was taken; leave it alone until it is answered")
             into += 2 + properties_size
             source += sizes.total
             position += record_size
