@@ -186,8 +186,9 @@ class Delivery:
             self._send_singly(topic, rows.taken(np.flatnonzero(rows.delayed)), queue)
             rows = rows.taken(np.flatnonzero(~rows.delayed))
         extra = RECORD_SIZE_MIN - ELEMENT_SIZE_MIN + len(topic.encode())
-        sizes = {"stored_max": STORED_BYTES_MAX, "stored_extra": extra}
-        for first, end in rows.cuts(self._settings.batch_bytes, BATCH_COUNT_MAX, **sizes):
+        for first, end in rows.cuts(
+            self._settings.batch_bytes, BATCH_COUNT_MAX, stored_max=STORED_BYTES_MAX, stored_extra=extra
+        ):
             target = queue or self._next_queue(topic)
             outlet = self._outlet(target.broker_name)
             size = rows.size(first, end)

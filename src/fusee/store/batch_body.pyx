@@ -30,17 +30,11 @@ cdef enum:
     AHEAD = 6
     LINE = 64
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__)
-    #define fusee_prefetch(at) __builtin_prefetch(at)
-    #else
-    #define fusee_prefetch(at) ((void)(at))
-    #endif
-    """
+cdef extern from "prefetch.h":
     void fusee_prefetch(const void *at) noexcept nogil
 
 cdef uint32_t _MAGIC = MAGIC_V1
+cdef str _CHANGED = "the batch was changed while it was taken; leave it alone until it is answered"
 
 fusee_crc_begin()
 
@@ -156,7 +150,10 @@ cdef class BatchBody:
     def elements(self):
         """Every message by itself."""
         if self._elements is None:
-            self._elements = split_batch(bytes(self._given), count_max=self.count)
+            elements = split_batch(bytes(self._given), count_max=self.count)
+            if len(elements) != self.count:
+                raise MessageError(_CHANGED)
+            self._elements = elements
         return self._elements
 
     def has_in_properties(self, bytes mark not None):
@@ -251,7 +248,7 @@ cdef class BatchBody:
             into[1] = properties_size & 0xFF
             memcpy(into + 2, source + 22 + sizes.body, properties_size)
             if memchr(into + 2, 0, properties_size) != NULL and not self.has_zero_properties:
-                raise MessageError("the batch was changed while it was taken; leave it alone until it is answered")
+                raise MessageError(_CHANGED)
             into += 2 + properties_size
             source += sizes.total
             position += record_size

@@ -17,14 +17,7 @@ cdef enum:
     AHEAD = 6
     LINE = 64
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__)
-    #define fusee_prefetch(at) __builtin_prefetch(at)
-    #else
-    #define fusee_prefetch(at) ((void)(at))
-    #endif
-    """
+cdef extern from "prefetch.h":
     void fusee_prefetch(const void *at) noexcept nogil
 
 cdef uint32_t MAGIC_V1 = 0xDAA320A7
