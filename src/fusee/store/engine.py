@@ -82,6 +82,8 @@ _READ_FORGET_BYTES: Final = 64 * 1024 * 1024
 class MessageStore:
     """A store in a folder."""
 
+    noted_count_min = 256  # smaller batches are dispatched together, from the log: arrays pay for many records
+
     def __init__(
         self,
         root: Path,
@@ -365,9 +367,10 @@ class MessageStore:
         self.log.append(packed.data)
         self._next_offsets[key] = queue_offset + count
         self._unwritten.append((log_offset + total, key, count))
-        note = note_batch(self.log, packed, record, queue_offset, log_offset, now_ms, self.config.delay_ms_of)
-        if note is not None:
-            self.dispatcher.note(note)
+        if count >= self.noted_count_min:
+            note = note_batch(self.log, packed, record, queue_offset, log_offset, now_ms, self.config.delay_ms_of)
+            if note is not None:
+                self.dispatcher.note(note)
         log_offsets = tuple((packed.starts[:-1] + log_offset).tolist()) if tells_places else ()
         return PutResult(log_offset, queue_offset, log_offset + total, now_ms, count, log_offsets)
 
