@@ -61,6 +61,7 @@ class FileStoreAgainstMemoryStore(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
+        self.store.noted_count_min = 1
         self.store.open()
 
     # Putting

@@ -160,6 +160,7 @@ class Ledger:
         for _ in range(count):
             self._number += 1
             elements.append(BatchElement(0, self._body(size), self._properties("batch", "")))
+        self.store.noted_count_min = 1
         result = self.store.put_batch(NewRecord(topic, queue_id, b""), BatchBody(join_batch(elements)))
         ends = (*result.log_offsets[1:], result.end_offset)
         for number, element in enumerate(elements):

@@ -36,6 +36,7 @@ def run(root: Path, seed: int) -> None:
     """Write for ever."""
     chance = Random(seed)
     store = MessageStore(root, CONFIG, clock=SystemClock())
+    store.noted_count_min = 1
     store.open()
     number = 0
     while True:
