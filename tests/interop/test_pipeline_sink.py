@@ -95,6 +95,18 @@ def test_java_reads_what_spark_wrote(stage: Stage, spark: SparkSession, delivery
     assert len(places) == 3
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize(("rows", "size"), [(100_000, 0), (20_000, 1024)], ids=["tiny", "1 KiB"])
+def test_either_broker_takes_the_largest_requests(stage: Stage, spark: SparkSession, rows: int, size: int) -> None:
+    topic = stage.make_topic(f"spark-large-{size}", queues=1)
+    frame = spark.range(rows, numPartitions=2).selectExpr(f"concat(repeat('x', {size}), id) as body")
+    save(frame, stage, topic, delivery="at-least-once")
+    stored = spark.read.format("fusee").options(nameServer=stage.name_servers, subscribe=topic).load()
+    found = stored.selectExpr(f"bigint(substr(string(body), {size + 1})) as number")
+    assert found.count() == rows
+    assert found.distinct().count() == rows
+
+
 def test_java_reads_what_was_committed_exactly_once(stage: Stage, spark: SparkSession, make: str) -> None:
     topic = stage.make_topic("spark-exactly-once", queues=4)
     if make == "java":

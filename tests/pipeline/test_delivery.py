@@ -178,6 +178,15 @@ def test_very_many_small_messages_are_divided_as_the_broker_stores_them(
         assert sum(queue.max_offset for queue in client.admin.topic_stats(name).queues) == many
 
 
+def test_many_messages_are_divided_for_a_broker_that_seals_each_with_a_crc() -> None:
+    many = 60_000
+    with fusee.sync.embedded(enabled_append_prop_crc=True) as sealing:
+        sealing.create_topics({"sealed": 1})
+        write(settings(sealing), "sealed", rows(*[b"x" * 40] * many))
+        with sealing.connect() as client:
+            assert sum(queue.max_offset for queue in client.admin.topic_stats("sealed").queues) == many
+
+
 def test_small_memory_is_used_again_and_again(server: fusee.sync.EmbeddedServer, topic: str) -> None:
     bodies = [b"%05d" % number * 20 for number in range(3000)]
     given = settings(server, batch_bytes=900, in_flight_bytes=4000)

@@ -70,6 +70,8 @@ _STORED: Final = frozenset(
 _IDLE_MAX: Final = 8
 _MARK_ROOM: Final = 4096
 _INT_MAX: Final = 2**31 - 1
+_STORED_EXTRA_MAX: Final = 96
+"""What a broker may add to a record: IPv6 addresses (24 bytes), a seal (20), the name of its cluster (before 5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ class Delivery:
         if rows.delayed is not None and rows.delayed.any() and self._staging is None:
             self._send_singly(topic, rows.taken(np.flatnonzero(rows.delayed)), queue)
             rows = rows.taken(np.flatnonzero(~rows.delayed))
-        extra = RECORD_SIZE_MIN - ELEMENT_SIZE_MIN + len(topic.encode())
+        extra = RECORD_SIZE_MIN - ELEMENT_SIZE_MIN + len(topic.encode()) + _STORED_EXTRA_MAX
         for first, end in rows.cuts(
             self._settings.batch_bytes, BATCH_COUNT_MAX, stored_max=STORED_BYTES_MAX, stored_extra=extra
         ):
