@@ -6,15 +6,14 @@ part, since loading takes longer than the work of a small batch.
 
 from __future__ import annotations
 
-import gc
 import os
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
 from fusee.filter import parse_subscription
+from fusee.pipeline.garbage import settle
 from fusee.pipeline.option_table import OptionError
 from fusee.pipeline.options import READER_GROUP
 from fusee.pipeline.plan import pack, plan, tasks_for
@@ -120,22 +119,13 @@ def read_task(
     if isinstance(work, StoreRange):
         from fusee.pipeline.store_dir import read_store
 
-        _settle(os.getpid())
+        settle(os.getpid())
         wanted = parse_subscription("", options.tags if tags is None else tags).tags
         return iter(read_store(work, columns, tags=wanted))
     from fusee.pipeline.fetch import fetch
 
-    _settle(os.getpid())
+    settle(os.getpid())
     return iter(fetch(fetch_settings(options, tags=tags), work or (), columns))
-
-
-@cache
-def _settle(pid: int) -> None:
-    """Leave what a worker has loaded out of the search for garbage, which Spark has it make after every task.
-
-    It takes longer than a small batch: 8 ms with everything that Spark and Arrow load. Once for each process.
-    """
-    gc.freeze()
 
 
 def asked_columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:

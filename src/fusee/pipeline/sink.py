@@ -12,6 +12,7 @@ and `abort` follows a commit that raised.
 
 from __future__ import annotations
 
+import os
 import secrets
 import uuid
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from fusee.errors import MessageError
 from fusee.pipeline.delivery import Delivery, Staging
+from fusee.pipeline.garbage import settle
 from fusee.pipeline.option_table import OptionError
 from fusee.pipeline.row_encoding import Columns, encode_rows, queue_hashes
 from fusee.pipeline.staged_commit import Staged, StagedCommit
@@ -122,6 +124,7 @@ def _write(
     is_one_shot: bool = False,
 ) -> Written:
     """What every task does."""
+    settle(os.getpid())
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
     written = Written(application, batch_id, 0, is_one_shot=is_one_shot)
