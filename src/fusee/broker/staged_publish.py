@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _TURN_BYTES: Final = 2 * 1024 * 1024
-_PIECE_BYTES: Final = 2 * 1024 * 1024
+_PIECE_BYTES: Final = 4 * 1024 * 1024
 _RECORD_EXTRA: Final = 160
 """What a record has beside body, properties and topic, at most, and a little more."""
 _PAUSE_FIRST: Final = 0.1
@@ -243,7 +243,11 @@ class Publisher:
     def _put(self, piece: _Piece) -> int:
         record = piece.record
         writer = self._writer
-        result = writer.put_batch(record, piece.elements) if record is self._head else writer.put(record)
+        if record is self._head:
+            # A whole part is written at once, and its bytes are used again for the next.
+            result = writer.put_batch(record, piece.elements, is_large=isinstance(piece.elements, BatchBody))
+        else:
+            result = writer.put(record)
         self._position = piece.end
         self._in_flight += 1
         writer.when_stored(result, partial(self._written, piece, result), wait=False)

@@ -4,7 +4,7 @@
     spark = fusee.pipeline.open_session("spark://head:7077")    # a cluster
 
 A source cannot set these from inside, because they are read before it runs: Unix sockets between Java and Python, a
-checkpoint writer that does not fork a process per file, batches of about 1 MB, filters that reach the broker. Whoever
+checkpoint writer that forks fewer processes per file, batches of about 3 MB, filters that reach the broker. Whoever
 makes a session by hand passes its builder through `configure`.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "1m",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "3m",
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 # It relies on rename being atomic, which it is on a local disk and on HDFS, and on few object stores.

@@ -9,7 +9,7 @@ from fusee.client.config import name_servers_of
 from fusee.errors import ConfigError, MessageError
 from fusee.message.topics import validate_send_topic
 from fusee.pipeline.option_table import Option, OptionError, spelled
-from fusee.pipeline.write_routes import STORED_BYTES_MAX, WriteSettings
+from fusee.pipeline.write_routes import IN_FLIGHT_BYTES, STORED_BYTES_MAX, WriteSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,8 +45,8 @@ WRITE_OPTIONS: Final = (
     Option("createTopics", "false", "whether a topic that is not there is made"),
     Option("createQueues", str(CREATED_QUEUES), "queues on each broker of a topic that is made"),
     Option("producerGroup", "fusee-spark", "the producer group that brokers are told", ("producer.group",)),
-    Option("batchBytes", str(2 * 1024 * 1024), "bytes of messages in one request; a larger message goes alone"),
-    Option("inFlightBytes", str(8 * 1024 * 1024), "bytes that a task has under way to one broker"),
+    Option("batchBytes", str(STORED_BYTES_MAX), "bytes of messages in one request; a larger message goes alone"),
+    Option("inFlightBytes", str(IN_FLIGHT_BYTES), "bytes that a task has under way to one broker"),
     Option(
         "localWrites",
         "true",
@@ -190,7 +190,7 @@ def _settings(said: Mapping[str, str]) -> WriteSettings:
     tls = _flag(said, "tls", default=any(files.values()))
     if not tls and (there := [name for name, value in files.items() if value]):
         raise OptionError(f"option 'tls' is false, and {there[0]!r} would do nothing; remove one of them")
-    batch_bytes = _number(said, "batchBytes", default=2 * 1024 * 1024)
+    batch_bytes = _number(said, "batchBytes", default=STORED_BYTES_MAX)
     if batch_bytes > STORED_BYTES_MAX:
         raise OptionError(f"option 'batchBytes' is {batch_bytes}, and a broker takes {STORED_BYTES_MAX} at once")
     creates = _flag(said, "createTopics", default=False)
@@ -200,7 +200,7 @@ def _settings(said: Mapping[str, str]) -> WriteSettings:
         name_servers=name_servers,
         producer_group=said.get("producerGroup", "").strip() or "fusee-spark",
         batch_bytes=batch_bytes,
-        in_flight_bytes=_number(said, "inFlightBytes", default=8 * 1024 * 1024),
+        in_flight_bytes=_number(said, "inFlightBytes", default=IN_FLIGHT_BYTES),
         local_writes=_flag(said, "localWrites", default=True),
         request_timeout_ms=_number(said, "requestTimeoutMs", default=30_000),
         commit_timeout_ms=_number(said, "commitTimeoutMs", default=120_000),

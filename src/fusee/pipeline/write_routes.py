@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 STORED_BYTES_MAX: Final = 4 * 1024 * 1024 - 64 * 1024
 """What a broker stores of one request, unless maxMessageSize says otherwise."""
 
+IN_FLIGHT_BYTES: Final = 16 * 1024 * 1024
+"""Four of the largest requests: a task encodes while others of its requests are stored."""
+
 _REMEMBERED_S: Final = 30.0
 _ROUTE_TRIES: Final = 50
 _ROUTE_WAIT_S: Final = 0.1
@@ -39,8 +42,8 @@ class WriteSettings:
 
     name_servers: str
     producer_group: str = "fusee-spark"
-    batch_bytes: int = 2 * 1024 * 1024
-    in_flight_bytes: int = 8 * 1024 * 1024
+    batch_bytes: int = STORED_BYTES_MAX
+    in_flight_bytes: int = IN_FLIGHT_BYTES
     local_writes: bool = True
     request_timeout_ms: int = 30_000
     commit_timeout_ms: int = 120_000
