@@ -1,12 +1,14 @@
-"""A Python data source that has its Arrow batches ready, and drops those it is given: what Spark's own part costs.
+"""A Python data source that has its Arrow batches ready, and a sink that does the least: what Spark's own part costs.
 
-The columns are those of Kafka's source. The same batch is yielded over and over: no fetch, no decoding; and what is
-written goes nowhere. It needs only pyspark and pyarrow, so that it runs in the environments of both contenders.
+The columns are those of Kafka's source. The same batch is yielded over and over: no fetch, no decoding. What is written
+goes nowhere, or its bodies to files: no format, no broker, nobody who waits. It needs only pyspark and pyarrow, so that
+it runs in the environments of both contenders.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from typing import TYPE_CHECKING
 
@@ -38,7 +40,7 @@ class Part(InputPartition):
 
 
 class ReadySource(DataSource):
-    """`format("ready")` with the options rows, parts, size and topic."""
+    """`format("ready")` with the options rows, parts, size and topic; to write, folder or nothing."""
 
     @classmethod
     def name(cls) -> str:
@@ -53,8 +55,9 @@ class ReadySource(DataSource):
             int(options["rows"]), int(options.get("parts", "2")), int(options["size"]), options.get("topic", "ready")
         )
 
-    def writer(self, schema: StructType, overwrite: bool) -> DroppingWriter:
-        return DroppingWriter()
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        folder = self.options.get("folder")
+        return FileWriter(folder) if folder else DroppingWriter()
 
 
 class DroppingWriter(DataSourceArrowWriter):
@@ -63,6 +66,22 @@ class DroppingWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for _ in iterator:
             pass
+        return WriterCommitMessage()
+
+
+class FileWriter(DataSourceArrowWriter):
+    """Writes the bodies of every batch to a file of its task, as they lie: what any sink that stores them does."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        with tempfile.NamedTemporaryFile(dir=self._folder, buffering=0, delete=False) as file:
+            for batch in iterator:
+                bodies = batch.column("body")
+                _, ends, content = bodies.buffers()
+                places = memoryview(ends).cast("i")[bodies.offset : bodies.offset + len(bodies) + 1]
+                file.write(memoryview(content)[places[0] : places[-1]])
         return WriterCommitMessage()
 
 

@@ -47,6 +47,7 @@ KAFKA_DEFAULTS: Final = "kafka, batches of its default size"
 PARQUET: Final = "parquet"
 READY: Final = "ready batches"
 DROPPED: Final = "Python sink that drops"
+FILED: Final = "Python sink that writes files"
 TOPIC: Final = "SparkRead"
 SHORT_TOPIC: Final = "SparkShort"
 FILL_TOPIC: Final = "SparkWrite"
@@ -158,6 +159,11 @@ class _Side:
     def ready(self, rows: int, **task: Any) -> Spent:
         options = {"rows": str(rows), "parts": "2", "size": str(BODY_BYTES), "topic": task.pop("topic", "ready")}
         return self.timed(rows, task="batch", source="ready", options=options, **task)
+
+    def filed(self, rows: int) -> Spent:
+        """Bodies into files of a new folder, which is gone afterwards."""
+        with tempfile.TemporaryDirectory(prefix="filed-", dir=self.folder) as folder:
+            return self.ready(rows, **_least(folder=folder))
 
     def producer(self, seconds: int) -> list[str]:
         raise NotImplementedError
@@ -438,7 +444,8 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
                 SENT: partial(ours.ready, written, **ours.sink("at-least-once", is_sent=True)),
                 **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC))),
                 **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC, batch_size=16_384)), KAFKA_DEFAULTS),
-                DROPPED: partial(ours.ready, written, sink="ready", select=["key as keys", "value as body"]),
+                DROPPED: partial(ours.ready, written, **_least()),
+                FILED: partial(ours.filed, written),
             },
             1.5,
             1.0,
@@ -481,6 +488,11 @@ def _throughput(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
 def _ready_task(rows: int) -> dict[str, Any]:
     options = {"rows": str(rows), "parts": "2", "size": str(BODY_BYTES), "topic": "ready"}
     return {"task": "batch", "source": "ready", "options": options}
+
+
+def _least(**options: str) -> dict[str, Any]:
+    """The sink that does the least that any sink in Python does."""
+    return {"sink": "ready", "sink_options": options, "select": ["key as keys", "value as body"]}
 
 
 def _live(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
