@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.plan import REPOSITORY
@@ -117,6 +118,14 @@ class Session:
         return f"(log {self._log_path}) {self._log_path.read_text(errors='replace')[-1500:]}"
 
 
+class _Process(NamedTuple):
+    parent: int
+    ticks: int
+    """Of the process itself and of its children that it has waited for."""
+    forgets: bool
+    """Whether it waits for none of its children, so that what they took is gone with them: Spark's Python daemon."""
+
+
 class Usage:
     """CPU seconds of some processes with all their descendants, living and ended, between two moments."""
 
@@ -127,11 +136,19 @@ class Usage:
 
     def spent(self) -> tuple[float, float]:
         """CPU seconds and wall seconds since this was made."""
-        return self._now() - self._before, time.monotonic() - self._began
+        now = self._now()
+        ticks = sum(one.ticks for one in now.values())
+        for pid, one in self._before.items():
+            parent = self._before.get(one.parent)
+            if pid in now or parent is None or not parent.forgets:
+                ticks -= one.ticks
+            # Else nobody was told what it took, before this was made or since.
+        return ticks / TICKS_PER_S, time.monotonic() - self._began
 
-    def _now(self) -> float:
+    def _now(self) -> dict[int, _Process]:
         family = {one for pid in self._pids for one in (pid, *descendants(pid))}
-        return sum(_ticks(pid) for pid in family) / TICKS_PER_S
+        found = {pid: _process(pid) for pid in family}
+        return {pid: one for pid, one in found.items() if one is not None}
 
 
 def descendants(pid: int) -> list[int]:
@@ -151,10 +168,11 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def _ticks(pid: int) -> int:
-    """Of the process itself and of its children that have ended."""
+def _process(pid: int) -> _Process | None:
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return 0
-    return sum(int(value) for value in fields[11:15])
+        return None
+    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return _Process(int(fields[1]), sum(map(int, fields[11:15])), bool(ignored >> (signal.SIGCHLD - 1) & 1))
