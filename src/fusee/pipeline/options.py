@@ -99,7 +99,7 @@ class ReadOptions:
     request_timeout_ms: int = 5_000
     metadata_ttl_ms: int = 10_000
     poll_interval_ms: int = 50
-    gather_ms: int = 12
+    gather_ms: int = 18
     tls: Tls | None = None
 
 
@@ -138,7 +138,7 @@ def read_options(given: Mapping[str, str], *, reading: Literal["batch", "stream"
         request_timeout_ms=said.number("requestTimeoutMs") or 5_000,
         metadata_ttl_ms=said.number("partition.metadata.cache.ttl.ms", least=0, default=10_000),
         poll_interval_ms=said.number("pollIntervalMs", least=0, default=50),
-        gather_ms=said.number("gatherMs", least=0, default=12),
+        gather_ms=said.number("gatherMs", least=0, default=18),
         tls=_tls(said),
     )
 

@@ -48,6 +48,8 @@ _log = logging.getLogger(__name__)
 
 _SMALL_BATCH: Final = 10_000
 _AT_ONCE_S: Final = 1.0
+_GATHER_SHARE: Final = 1 / 3
+"""Of the time that the batch before took."""
 
 
 class StreamDriver:
@@ -162,11 +164,15 @@ class StreamDriver:
         """Let a little more arrive before a batch that follows a small one at once.
 
         What a micro-batch costs Spark hardly depends on its size, so a stream whose batches follow each other uses a
-        core whatever its rate; the fewer they are, the less it costs.
+        core whatever its rate; the fewer they are, the less it costs. Rows get older by a share of what they took
+        anyway.
         """
         small_at, self._small_at = self._small_at, None
-        if small_at is not None and self._clock.monotonic() - small_at < _AT_ONCE_S:
-            self._wait(self._options.gather_ms / 1000)
+        if small_at is None:
+            return
+        took = self._clock.monotonic() - small_at
+        if took < _AT_ONCE_S:
+            self._wait(min(self._options.gather_ms / 1000, took * _GATHER_SHARE))
 
     def _publish(self, to: Positions) -> None:
         news = {queue: place for queue, place in to.items() if self._published.get(queue) != place}
