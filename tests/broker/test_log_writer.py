@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -98,7 +99,10 @@ class Desk:
         return sum(step.kind == "write" and step.path.parent == LOG for step in self.disk.operations)
 
     def log_syncs(self) -> int:
-        return sum(step.kind == "sync" and step.path.parent == LOG for step in self.disk.operations)
+        return self.syncs_below(LOG)
+
+    def syncs_below(self, path: Path) -> int:
+        return sum(step.kind == "sync" and path in (step.path, step.path.parent) for step in self.disk.operations)
 
 
 # Writing
@@ -344,15 +348,54 @@ def test_consume_queues_are_flushed_beside_the_loop_and_only_when_something_came
     desk.file_thread.is_held = True
     desk.put(b"a")
     desk.clock.advance(1.1)
-    assert len(desk.file_thread.waiting) == 1
+    assert len(desk.file_thread.waiting) == 2, "a flush, and the next file of the log"
     desk.clock.advance(5.0)
-    assert len(desk.file_thread.waiting) == 1, "one at a time"
+    assert len(desk.file_thread.waiting) == 2, "one of each at a time"
     desk.file_thread.release()
     assert desk.store.checkpoint.queues_timestamp_ms > 0
+    assert desk.syncs_below(ROOT / "checkpoint") == 0, "that waits for the disk, too"
+    desk.file_thread.release()
+    assert desk.syncs_below(ROOT / "checkpoint") == 2
     desk.clock.advance(5.0)
-    assert desk.file_thread.waiting == []
+    assert len(desk.file_thread.waiting) == 1, "a look at the next file only"
     desk.clock.advance(60.0)
-    assert len(desk.file_thread.waiting) == 1, "now and then the whole index"
+    assert len(desk.file_thread.waiting) == 2, "now and then the whole index"
+
+
+def test_next_file_of_the_log_is_made_beside_the_loop() -> None:
+    desk = Desk()
+    desk.file_thread.is_held = True
+    desk.put(b"a")
+    desk.clock.advance(1.1)
+    assert len(desk.disk.names(LOG)) == 1
+    desk.file_thread.release()
+    assert len(desk.disk.names(LOG)) == 2
+
+
+def test_next_file_of_the_log_that_cannot_be_made_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    desk.put(b"a")
+    desk.turn()
+    desk.disk.fail_sync(under=LOG)
+    desk.clock.advance(1.0)
+    assert "could not be made ahead" in caplog.text
+    assert desk.failures == []
+    desk.clock.advance(1.0)
+    assert len(desk.disk.names(LOG)) == 2
+
+
+def test_checkpoint_that_cannot_be_saved_is_told_and_the_store_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    desk.put(b"a")
+    desk.turn()
+    desk.disk.fail_sync(under=ROOT / "checkpoint")
+    desk.clock.advance(1.1)
+    assert "the checkpoint was not saved" in caplog.text
+    desk.put(b"b")
+    desk.clock.advance(1.1)
+    assert desk.outcomes == {b"a": OK, b"b": OK}
+    assert desk.failures == []
+    assert desk.syncs_below(ROOT / "checkpoint") >= 2
 
 
 def test_transient_pool_promises_memory_and_writes_by_interval() -> None:

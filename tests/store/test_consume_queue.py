@@ -225,6 +225,7 @@ class CountedReads:
         self.write_all = file.write_all
         self.forget = file.forget
         self.clear_from = file.clear_from
+        self.set_blocks_aside = file.set_blocks_aside
         self.sync = file.sync
         self.close = file.close
 

@@ -235,6 +235,27 @@ def test_remove_leaves_neither_files_nor_folder() -> None:
     row.remove()
 
 
+def test_name_of_a_new_file_is_on_disk_with_its_first_sync_or_before_the_next_file() -> None:
+    disk = disk_with_folder()
+    row = row_of(disk)
+
+    def syncs_of_the_folder() -> int:
+        return sum(step.kind == "sync_folder" and step.path == FOLDER for step in disk.operations)
+
+    row.write(b"x" * 10, 0)
+    assert syncs_of_the_folder() == 0
+    row.files[0].sync()
+    row.files[0].sync()
+    assert syncs_of_the_folder() == 1
+    row.write(b"x" * 100, 100)
+    assert syncs_of_the_folder() == 1
+    row.write(b"x" * 100, 200)
+    assert syncs_of_the_folder() == 2
+    again = row_of(disk)
+    again.files[-1].sync()
+    assert syncs_of_the_folder() == 3, "whoever was here before may have been killed"
+
+
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_row_after_crash_at_any_step_has_no_gap(outcome: Outcome) -> None:
     def work(disk: SimulatedDisk) -> None:

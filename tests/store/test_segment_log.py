@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusee.errors import StoreCorruptError, StoreError, StoreFullError
-from fusee.store.filesystem import FileSystem, OsFileSystem
+from fusee.store.filesystem import FileSystem, OsFileSystem, Space
 from fusee.store.layout import segment_name
 from fusee.store.segment_log import SegmentLog
 from fusee.store.simulated_disk import Outcome, SimulatedCrash, SimulatedDisk
@@ -210,6 +211,70 @@ def test_at_end_takes_the_prepared_segment(folder: Path) -> None:
     assert log.at_end().base_offset == SIZE
     assert disk.steps == steps
     assert log.prepare()
+
+
+def test_segment_that_is_wanted_while_it_is_being_prepared_is_made_once(folder: Path) -> None:
+    class SlowToSync(OsFileSystem):
+        def sync_folder(self, folder: Path) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                is_making.set()
+                assert goes_on.wait(10)
+            super().sync_folder(folder)
+
+    is_making, goes_on = threading.Event(), threading.Event()
+    log = SegmentLog(folder, SIZE, SlowToSync(), new_guard=threading.Lock)
+    log.at_end()
+    beside = threading.Thread(target=log.prepare)
+    beside.start()
+    assert is_making.wait(10)
+    threading.Timer(0.01, goes_on.set).start()
+    log.end_offset = SIZE
+    segment = log.at_end()
+    beside.join()
+    assert [each.base_offset for each in log.segments] == [0, SIZE]
+    assert segment is log.segments[-1]
+    log.close()
+    assert not log.prepare(), "of a log that is closed"
+
+
+def _asked_for_blocks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Where blocks are wanted, and how many bytes of them; each wish is granted."""
+    asked: list[tuple[int, int]] = []
+
+    def grant(descriptor: int, start: int, size: int) -> bool:
+        asked.append((start, size))
+        return True
+
+    monkeypatch.setattr("fusee.store.filesystem.set_blocks_aside", grant)
+    return asked
+
+
+@pytest.mark.parametrize(("used", "is_asked"), [(SIZE // 4 - 1, False), (SIZE // 4, True)])
+def test_prepare_sets_blocks_aside_when_the_last_segment_is_being_filled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, used: int, is_asked: bool
+) -> None:
+    asked = _asked_for_blocks(monkeypatch)
+    log = opened(OsFileSystem(), folder)
+    log.at_end()
+    log.end_offset = used
+    log.prepare()
+    log.prepare()
+    assert asked == ([(0, SIZE)] if is_asked else [])
+    log.close()
+
+
+def test_prepare_sets_no_blocks_aside_on_a_disk_with_little_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Small(OsFileSystem):
+        def space(self, path: Path) -> Space:
+            return Space(100 * SIZE, 7 * SIZE)
+
+    asked = _asked_for_blocks(monkeypatch)
+    log = opened(Small(), folder)
+    log.at_end()
+    log.end_offset = SIZE
+    assert log.prepare()
+    assert asked == []
+    log.close()
 
 
 def test_prepared_segment_is_taken_up_by_the_next_open(files: FileSystem, folder: Path) -> None:

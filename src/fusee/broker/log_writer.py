@@ -10,8 +10,8 @@ On a slave nothing is put: `append` takes the bytes of the master's log, and `on
 disk.
 
 Syncs run in a worker thread: the log by its flush policy (at once and again under SYNC_FLUSH, which is group commit;
-by interval otherwise), consume queues and index every second or so. The loop itself never waits for the disk, except
-when a file must be made.
+by interval otherwise), consume queues and index every second or so, and the checkpoint after them. The next file of the
+log is made there, too. The loop itself never waits for the disk, except when another file must be made.
 
 A sync that failed is final (see `store.durability`): every put is refused then, `on_failure` is told once.
 """
@@ -109,6 +109,7 @@ class LogWriter:
         self._derived_thorough_at = clock.monotonic()
         self._derived_offset = -1
         self._has_failed = False
+        self._is_preparing = False
         self._jobs: list[Periodic] = [
             Periodic(timers, _LOOK_INTERVAL, self._look),
             Periodic(timers, max(store.config.flush_interval_consume_queue, 10) / 1000, self._flush_derived),
@@ -372,6 +373,8 @@ class LogWriter:
             self.store.finish_flush_derived(job)
         except StoreFailedError as failure:
             self._failed(failure)
+            return
+        self._worker.run(self.store.checkpoint.save, _ignore, _not_saved)
 
     def _failed(self, error: StoreFailedError) -> None:
         self._gate.fail_all()
@@ -380,10 +383,28 @@ class LogWriter:
             self._on_failure(error)
 
     def _prepare(self) -> None:
-        self.store.prepare()
+        if not self._is_preparing:
+            self._is_preparing = True
+            self._worker.run(self.store.prepare, self._prepared, self._not_prepared)
+
+    def _prepared(self, _: bool) -> None:
+        self._is_preparing = False
+
+    def _not_prepared(self, error: Exception) -> None:
+        self._is_preparing = False
+        _log.warning("the next file of the log could not be made ahead, and will be tried again: %s", error)
 
     def _expire(self) -> None:
         self.store.expire()
+
+
+def _ignore(_: object) -> None:
+    """There is nothing to say to this."""
+
+
+def _not_saved(error: Exception) -> None:
+    # One that promises too little only costs time; the next one promises more.
+    _log.error("the checkpoint was not saved, so a start after a crash would take longer: %s", error)
 
 
 def _note(job: FlushJob, error: Exception | None) -> None:

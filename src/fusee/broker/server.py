@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import random
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -140,7 +141,9 @@ class Broker:
         self._clock = clock or SystemClock()
         self._timers = timers
         self._random = random.Random(seed)
-        self.store = MessageStore(store_path, self.store_config, files=self._files, clock=self._clock)
+        self.store = MessageStore(
+            store_path, self.store_config, files=self._files, clock=self._clock, new_guard=threading.Lock
+        )
         self._servers: list[Server] = []
         self._jobs: list[Periodic] = []
         self._workers: list[Worker | SecondHand] = []

@@ -27,6 +27,7 @@ class _VolatileFile:
         self.written_ranges = file.written_ranges
         self.forget = file.forget
         self.clear_from = file.clear_from
+        self.set_blocks_aside = file.set_blocks_aside
         self.close = file.close
 
     def sync(self) -> None:

@@ -15,11 +15,14 @@ A write may be torn at any byte, and half of one time with half of another is a 
 is written and synced first, then the numbers. When the copy is whole and differs, the earlier of each two numbers
 counts: either the numbers are torn, or the reference has written them since. When the copy is torn, the numbers are
 whole.
+
+Numbers are changed by the thread of the store, and may be saved by another: each is true by itself at any moment.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -29,7 +32,7 @@ from fusee.store.layout import CHECKPOINT_SIZE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fusee.store.filesystem import FileSystem
+    from fusee.store.filesystem import FileSystem, NewGuard
     from fusee.store.layout import StorePaths
 
 _FIELDS: Final = Struct(">qqqqq")
@@ -41,10 +44,12 @@ _MARGIN_MS: Final = 3_000
 class Checkpoint:
     """The saved times."""
 
-    def __init__(self, path: Path, files: FileSystem) -> None:
+    def __init__(self, path: Path, files: FileSystem, new_guard: NewGuard = nullcontext) -> None:
+        """Who saves on a thread of its own gives a lock as `new_guard`."""
         self._path = path
         self._files = files
         self._saved: tuple[int, ...] = ()
+        self._saving = new_guard()
         self.log_timestamp_ms = 0
         self.queues_timestamp_ms = 0
         self.index_timestamp_ms = 0
@@ -72,10 +77,16 @@ class Checkpoint:
         ) = values
 
     def save(self) -> bool:
-        """Write and sync what changed; whether anything had."""
-        values = self._values()
-        if values == self._saved:
-            return False
+        """Write and sync what changed; whether anything had. With a guard, from any thread."""
+        with self._saving:
+            values = self._values()
+            if values == self._saved:
+                return False
+            self._write(values)
+            self._saved = values
+            return True
+
+    def _write(self, values: tuple[int, ...]) -> None:
         is_new = not self._files.exists(self._path)
         file = self._files.open(self._path, size=CHECKPOINT_SIZE)
         try:
@@ -88,8 +99,6 @@ class Checkpoint:
             file.close()
         if is_new:
             self._files.sync_folder(self._path.parent)
-        self._saved = values
-        return True
 
     def cut(self, timestamp_ms: int) -> None:
         """The log ends with a record of this time now; nothing later is promised any more."""

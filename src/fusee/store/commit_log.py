@@ -19,6 +19,7 @@ everything behind the last good write has no place any more: `end_offset` falls 
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fusee.store.config import StoreConfig
-    from fusee.store.filesystem import File, FileSystem
+    from fusee.store.filesystem import File, FileSystem, NewGuard
 
     Around: TypeAlias = Callable[[Callable[[], None]], None]
 
@@ -53,9 +54,10 @@ _SIZE: Final = struct.Struct(">i")
 class CommitLog:
     """Places records, writes them in groups, and finds them again."""
 
-    def __init__(self, folder: Path, config: StoreConfig, files: FileSystem) -> None:
-        self._log = SegmentLog(folder, config.mapped_file_size_commit_log, files, setting="mappedFileSizeCommitLog")
-        self._segment_size = config.mapped_file_size_commit_log
+    def __init__(self, folder: Path, config: StoreConfig, files: FileSystem, new_guard: NewGuard = nullcontext) -> None:
+        """Who calls `prepare` on a thread of its own gives a lock as `new_guard`."""
+        size = self._segment_size = config.mapped_file_size_commit_log
+        self._log = SegmentLog(folder, size, files, setting="mappedFileSizeCommitLog", new_guard=new_guard)
         self._gathered_max = (
             config.transient_store_pool_size * config.mapped_file_size_commit_log
             if config.transient_store_pool_enable
@@ -189,7 +191,7 @@ class CommitLog:
         return log.end_offset
 
     def prepare(self) -> bool:
-        """Make the next segment ahead of need; whether one was made. Slow: not for the hot path."""
+        """Make the next segment ahead of need; whether one was made. Slow; with a guard, from any thread."""
         return self._log.prepare()
 
     # Reading

@@ -16,7 +16,7 @@ A store is opened for work by `open`, which recovers, and closed by `close`. A c
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from fusee.clock import Clock, SystemClock
@@ -38,7 +38,7 @@ from fusee.store.config import StoreConfig
 from fusee.store.consume_queue import Boundary
 from fusee.store.dispatch import Arrivals, Dispatcher, DispatchSink, LogScanner
 from fusee.store.durability import Durability, FlushJob
-from fusee.store.filesystem import File, FileSystem, Lock, OsFileSystem
+from fusee.store.filesystem import File, FileSystem, Lock, NewGuard, OsFileSystem
 from fusee.store.index import Index
 from fusee.store.layout import StorePaths
 from fusee.store.new_batch import prepare_batch
@@ -91,12 +91,14 @@ class MessageStore:
         *,
         files: FileSystem | None = None,
         clock: Clock | None = None,
+        new_guard: NewGuard = nullcontext,
     ) -> None:
+        """Who calls `prepare` or saves the checkpoint on a thread of its own gives a lock as `new_guard`."""
         self.config = config or StoreConfig()
         self.paths = StorePaths(root)
         self._files = files or OsFileSystem()
         self._clock = clock or SystemClock()
-        self.log = CommitLog(self.paths.commit_log, self.config, self._files)
+        self.log = CommitLog(self.paths.commit_log, self.config, self._files, new_guard)
         self.queues = QueueTable(self.paths, self.config, self._files)
         self.index = Index(self.paths.index, self.config, self._files, self._clock)
         self.transactions = TransactionTable(self.paths, self.config, self._files, record_at=self.log.record_at)
@@ -109,7 +111,7 @@ class MessageStore:
             index=self.index if self.config.message_index_enable else None,
         )
         self.durability = Durability(self.log, self.config)
-        self.checkpoint = Checkpoint(self.paths.checkpoint, self._files)
+        self.checkpoint = Checkpoint(self.paths.checkpoint, self._files, new_guard)
         self.retention = Retention(self.config, self._files)
         self._truncation = Truncation(self.paths.truncation, self._files)
         self._lock: Lock | None = None
@@ -569,7 +571,7 @@ class MessageStore:
         return self._derived_flush
 
     def finish_flush_derived(self, job: FlushJob) -> None:
-        """Take over a flush of derived files and save the checkpoint."""
+        """Take over a flush of derived files; then the checkpoint is to be saved."""
         self._derived_flush = None
         if job.error is not None:
             self._fail(job.error)
@@ -578,7 +580,6 @@ class MessageStore:
         if job.timestamp_ms:
             self.checkpoint.queues_timestamp_ms = max(self.checkpoint.queues_timestamp_ms, job.timestamp_ms)
             self.checkpoint.index_timestamp_ms = max(self.checkpoint.index_timestamp_ms, self.index.safe_timestamp_ms)
-        self.checkpoint.save()
 
     def flush_derived(self) -> None:
         """Sync consume queues, index and transactions here and now, and save the checkpoint."""
@@ -586,6 +587,7 @@ class MessageStore:
         if job is not None:
             job.run()
             self.finish_flush_derived(job)
+            self.checkpoint.save()
 
     def prepare(self) -> bool:
         """Make the next log segment ahead of need; whether one was made."""

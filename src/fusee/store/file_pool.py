@@ -14,8 +14,10 @@ Entries are read with pread and not through views: a mapping costs a descriptor 
 a few hundred bytes one microsecond.
 
 `FileRow` sees the files of one queue as one address space, as `segment_log` does for the log. Names are made and
-removed one at a time, each followed by a sync of the folder, so a crash never leaves a gap between two files; a gap is
-damage, and is reported. A file may have no bytes after a crash (made, but not yet given its size): it counts as empty.
+removed one at a time, and a crash never leaves a gap between two files: a removal is followed by a sync of the folder,
+and the name of a new file is on disk before there is another one; that is a matter of its first sync, which is done
+beside the hot path. A gap is damage, and is reported. A file may have no bytes after a crash (made, but not yet given
+its size): it counts as empty.
 """
 
 from __future__ import annotations
@@ -36,12 +38,14 @@ if TYPE_CHECKING:
 class PooledFile:
     """A file that is open only while it is used. One thread uses it, except `sync`."""
 
-    __slots__ = ("_file", "_pool", "is_made", "is_used", "path", "size", "unsynced_size")
+    __slots__ = ("_file", "_pool", "is_made", "is_named", "is_used", "path", "size", "unsynced_size")
 
     def __init__(self, path: Path, size: int, pool: FilePool, *, is_made: bool) -> None:
         self.path = path
         self.size = size
         self.is_made = is_made
+        self.is_named = False
+        """Whether its name is on disk for certain."""
         self.unsynced_size = 0
         self.is_used = False
         self._pool = pool
@@ -104,19 +108,29 @@ class PooledFile:
         self.unsynced_size += self.size - position
         file.clear_from(position)
 
+    def set_blocks_aside(self) -> None:
+        """Have the disk find space for all of it now."""
+        self.open().set_blocks_aside()
+
     def sync(self) -> None:
-        """Return when everything written is on disk, or the file is gone. From any thread. Raises StoreError."""
+        """Return when what was written and the name are on disk, or it is gone. From any thread. Raises StoreError."""
         files = self._pool.files
         try:
             file = files.open(self.path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+            self.sync_name()
         except StoreError:
             if files.exists(self.path):
                 raise
-            return
-        try:
-            file.sync()
-        finally:
-            file.close()
+
+    def sync_name(self) -> None:
+        """Return when its name is on disk, too."""
+        if not self.is_named:
+            self._pool.files.sync_folder(self.path.parent)
+            self.is_named = True
 
     def close(self) -> None:
         """Give the descriptor back; what is unsynced stays remembered."""
@@ -290,11 +304,12 @@ class FileRow:
 
     def _make_file(self) -> None:
         files = self._pool.files
-        if not self.files:
+        if self.files:
+            self.files[-1].sync_name()
+        else:
             files.make_folder(self.folder)
         file = self._pool.get(self.folder / segment_name(self.end_offset), self.segment_size)
         file.open()
-        files.sync_folder(self.folder)
         self.files.append(file)
 
     def _remove(self, index: int) -> None:

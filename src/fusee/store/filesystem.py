@@ -17,17 +17,21 @@ import errno
 import fcntl
 import mmap
 import os
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from fusee.errors import StoreCorruptError, StoreError, StoreFullError
 from fusee.store.blocks import set_blocks_aside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 _CLEAR_SIZE: Final = 1 << 20
 _PARTS_MAX: Final = 512
+# What a thread holds while it does what another might do too: a lock, or nothing where there is one thread.
+NewGuard: TypeAlias = "Callable[[], AbstractContextManager[object]]"
+
 # A write of this size is one of many; so much is set aside for them at a time.
 _LARGE_SIZE: Final = 256 * 1024
 _BLOCKS_SIZE: Final = 64 * 1024 * 1024
@@ -82,6 +86,12 @@ class File(Protocol):
 
     def clear_from(self, position: int) -> None:
         """Make everything from this position on read as zeros; on disk after the next `sync`."""
+
+    def set_blocks_aside(self) -> None:
+        """Have the disk find space for all of it now, where it can; else it does when there is something to write.
+
+        May wait for the disk. May be called from any thread, while nobody writes.
+        """
 
     def sync(self) -> None:
         """Return when everything written is on disk. Raises StoreError.
@@ -241,6 +251,10 @@ class _OsFile:
                     self.write(memoryview(zeros)[: min(end - at, _CLEAR_SIZE)], at)
         except OSError as error:
             raise store_error(error, self.path, 0) from error
+
+    def set_blocks_aside(self) -> None:
+        if self._blocks_end < self.size and set_blocks_aside(self._open_descriptor().number, 0, self.size):
+            self._blocks_end = self.size
 
     def sync(self) -> None:
         # Closed in the meantime: whoever collected this file for syncing still relies on it. Any descriptor of a file

@@ -132,6 +132,9 @@ class _TrackedFile:
         finally:
             self.writes += 1
 
+    def set_blocks_aside(self) -> None:
+        self._inner.set_blocks_aside()
+
     def sync(self) -> None:
         covered = self.writes
         self._inner.sync()

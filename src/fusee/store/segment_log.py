@@ -1,9 +1,9 @@
 """Fixed-size files in a row, seen as one address space (Java: MappedFile and MappedFileQueue).
 
 Offsets are bytes from the beginning of time; segment N covers [base, base + segment_size), its name is its base.
-Nothing crosses a border. Segments are made sparse; `prepare` makes the next one ahead, off the hot path. Size and name
-of a new segment are synced, so that one that was written to is found again; so is each removal, so that the row has no
-gap whenever the machine stops.
+Nothing crosses a border. Segments are made sparse; `prepare` makes the next one ahead, on a thread that may wait for
+the disk. Size and name of a new segment are synced, so that one that was written to is found again; so is each removal,
+so that the row has no gap whenever the machine stops.
 
 The log itself keeps no contents and knows no records: `end_offset` is where the owner says that its data ends.
 After a crash the owner finds its end and calls `truncate`, which clears everything behind it: stale bytes that
@@ -12,7 +12,8 @@ happened to look like the owner's next data would otherwise rise from the dead w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Final
 
 from fusee.errors import StoreCorruptError, StoreError
 from fusee.store.layout import base_offset_of, segment_name
@@ -20,7 +21,11 @@ from fusee.store.layout import base_offset_of, segment_name
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fusee.store.filesystem import File, FileSystem
+    from fusee.store.filesystem import File, FileSystem, NewGuard
+
+# When this part of a segment is used the next one gets its blocks, if the disk has room for many more.
+_USED_PART: Final = 1 / 4
+_FREE_SEGMENTS_MIN: Final = 8
 
 
 class Segment:
@@ -41,14 +46,28 @@ class Segment:
 class SegmentLog:
     """A row of segments."""
 
-    def __init__(self, folder: Path, segment_size: int, files: FileSystem, *, setting: str = "") -> None:
-        """`setting` names the setting that gives the segment size, for error messages."""
+    def __init__(
+        self,
+        folder: Path,
+        segment_size: int,
+        files: FileSystem,
+        *,
+        setting: str = "",
+        new_guard: NewGuard = nullcontext,
+    ) -> None:
+        """`setting` names the setting that gives the segment size, for error messages.
+
+        Who calls `prepare` on a thread of its own gives a lock as `new_guard`.
+        """
         self.folder = folder
         self.segment_size = segment_size
         self.end_offset = 0
         self._files = files
         self._setting = setting
         self._prepared: Segment | None = None
+        self._is_closed = False
+        # Held while segments are made or removed, or while it is seen to it that none is being made.
+        self._changing = new_guard()
         self.segments: list[Segment] = []
 
     def open(self) -> None:
@@ -110,19 +129,32 @@ class SegmentLog:
                     f"{self.folder}: no segment at {base} can be made where the last one ends at "
                     f"{self.segments[-1].end_offset}"
                 )
-            if self._prepared is not None and self._prepared.base_offset == base:
-                segment, self._prepared = self._prepared, None
-            else:
-                segment = self._make(base)
-            self.segments.append(segment)
+            with self._changing:
+                if self._prepared is not None and self._prepared.base_offset == base:
+                    segment, self._prepared = self._prepared, None
+                else:
+                    segment = self._make(base)
+                self.segments.append(segment)
         return segment
 
     def prepare(self) -> bool:
-        """Make the segment after the last one, so that rolling costs nothing; whether one was made."""
-        if self._prepared is not None or not self.segments:
-            return False
-        self._prepared = self._make(self.segments[-1].end_offset)
-        return True
+        """Make the segment after the last one, so that rolling costs nothing; whether one was made.
+
+        With a guard, from any thread. When the last one is being filled, blocks are set aside for the next: a writer
+        that has to look for them may wait for the disk.
+        """
+        with self._changing:
+            if self._is_closed or not self.segments:
+                return False
+            last, prepared = self.segments[-1], self._prepared
+            is_new = prepared is None
+            if prepared is None:
+                prepared = self._prepared = self._make(last.end_offset)
+            if self.end_offset - last.base_offset >= self.segment_size * _USED_PART:
+                free = self._files.space(self.folder).free
+                if free >= self.segment_size * _FREE_SEGMENTS_MIN:
+                    prepared.file.set_blocks_aside()
+            return is_new
 
     def write(self, data: bytes | bytearray | memoryview, offset: int) -> None:
         """Write inside one segment that is there."""
@@ -144,13 +176,12 @@ class SegmentLog:
 
         A row that does not end at 0 keeps a segment, be it empty: its name tells where the row goes on.
         """
-        if self._prepared is not None:
-            self._discard(self._prepared)
-            self._prepared = None
-        while self.segments and self.segments[-1].base_offset >= max(end_offset, 1):
-            if len(self.segments) == 1 and self.segments[0].base_offset == end_offset:
-                break
-            self._discard(self.segments.pop())
+        with self._changing:
+            self._discard_prepared()
+            while self.segments and self.segments[-1].base_offset >= max(end_offset, 1):
+                if len(self.segments) == 1 and self.segments[0].base_offset == end_offset:
+                    break
+                self._discard(self.segments.pop())
         if self.segments and end_offset < self.segments[-1].end_offset:
             last = self.segments[-1]
             last.file.clear_from(end_offset - last.base_offset)
@@ -164,11 +195,10 @@ class SegmentLog:
         if base_offset % self.segment_size:
             hint = f"; set {self._setting} as it is where they come from" if self._setting else ""
             raise StoreError(f"{self.folder}: no segment of {self.segment_size} bytes begins at {base_offset}{hint}")
-        if self._prepared is not None:
-            self._discard(self._prepared)
-            self._prepared = None
-        while self.segments:
-            self._discard(self.segments.pop())
+        with self._changing:
+            self._discard_prepared()
+            while self.segments:
+                self._discard(self.segments.pop())
         self.end_offset = base_offset
         self.at_end()
 
@@ -182,10 +212,12 @@ class SegmentLog:
         return dropped
 
     def close(self) -> None:
-        for segment in self.segments:
-            segment.file.close()
-        if self._prepared is not None:
-            self._prepared.file.close()
+        with self._changing:
+            self._is_closed = True
+            for segment in self.segments:
+                segment.file.close()
+            if self._prepared is not None:
+                self._prepared.file.close()
 
     def _make(self, base_offset: int) -> Segment:
         self._files.make_folder(self.folder)
@@ -194,6 +226,11 @@ class SegmentLog:
         file.sync()
         self._files.sync_folder(self.folder)
         return Segment(base_offset, file)
+
+    def _discard_prepared(self) -> None:
+        if self._prepared is not None:
+            self._discard(self._prepared)
+            self._prepared = None
 
     def _discard(self, segment: Segment) -> None:
         segment.file.close()

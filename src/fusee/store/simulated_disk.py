@@ -222,6 +222,9 @@ class _SimulatedFile:
         self._check_open()
         self._disk._clear(self._node, self.path, position)
 
+    def set_blocks_aside(self) -> None:
+        self._check_open()
+
     def sync(self) -> None:
         self._disk._sync(self._node, self.path)
 

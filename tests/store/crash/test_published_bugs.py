@@ -138,6 +138,7 @@ def test_issue_7355_queue_that_lost_its_end_in_a_crash_is_built_again() -> None:
     folder = ROOT / "consumequeue/orders/1"
     for name in day.disk.names(folder):
         day.disk.open(folder / name).sync()
+    day.disk.sync_folder(folder)
     disk = day.disk.crash(0, Outcome.NOTHING)
     lost, kept = (len(raw_entries(disk.contents(), ROOT, 0)["orders", queue_id]) for queue_id in (0, 1))
     assert lost < kept == 20
