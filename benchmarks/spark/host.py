@@ -26,10 +26,15 @@ TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 class Session:
     """A Spark session in a process of its own; a context manager that leaves no process behind."""
 
-    def __init__(self, python: str, log_path: Path, *, jars: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, python: str, log_path: Path, *, jars: Sequence[Path] = (), message_bytes: int | None = None
+    ) -> None:
+        """With Kafka's jars, or ours, which may be told how large messages are that it writes."""
         self._command = [python, "-m", "benchmarks.spark.program"]
         if jars:
             self._command += ["--jars", ",".join(map(str, jars))]
+        if message_bytes is not None:
+            self._command += ["--message-bytes", str(message_bytes)]
         self._log_path = log_path
         self._process: subprocess.Popen[str] | None = None
         self._log: IO[bytes] | None = None

@@ -39,7 +39,7 @@ def session(arguments: argparse.Namespace) -> SparkSession:
     else:
         from fusee.pipeline import configure
 
-        builder = configure(builder)
+        builder = configure(builder, message_bytes=arguments.message_bytes)
     builder = builder.config("spark.driver.memory", "3g").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
     builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "2")
@@ -149,6 +149,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--jars", default="", help="the connector's jars; without them the session is Fusee's")
+    parser.add_argument("--message-bytes", type=int, help="tell our session how large messages are that it writes")
     arguments = parser.parse_args()
     # What Spark prints must not get between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
