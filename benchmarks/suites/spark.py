@@ -75,7 +75,7 @@ class Pace:
     space_gb: float
 
 
-FULL_PACE: Final = Pace(3, 4_000_000, 1_000_000, 1_000_000, 6.0, 16.0, 10_000, 64.0)
+FULL_PACE: Final = Pace(3, 4_000_000, 1_000_000, 1_000_000, 6.0, 16.0, 10_000, 72.0)
 QUICK_PACE: Final = Pace(1, 200_000, 100_000, 100_000, 5.0, 6.0, 10_000, 6.0)
 # Java's compiler is at work in the first runs of a sink, longest for Kafka's.
 WRITES_BEFORE: Final = 4

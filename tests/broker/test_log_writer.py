@@ -362,6 +362,18 @@ def test_consume_queues_are_flushed_beside_the_loop_and_only_when_something_came
     assert len(desk.file_thread.waiting) == 2, "now and then the whole index"
 
 
+def test_checkpoint_is_left_to_the_closing_store_when_a_flush_ends_after_the_stop() -> None:
+    desk = Desk()
+    desk.file_thread.is_held = True
+    desk.put(b"a")
+    desk.clock.advance(1.1)
+    desk.writer.stop()
+    desk.file_thread.release()
+    assert desk.file_thread.waiting == [], "nobody is there to do it any more"
+    desk.store.close()
+    assert desk.syncs_below(ROOT / "checkpoint") > 0
+
+
 def test_next_file_of_the_log_is_made_beside_the_loop() -> None:
     desk = Desk()
     desk.file_thread.is_held = True

@@ -110,6 +110,7 @@ class LogWriter:
         self._derived_offset = -1
         self._has_failed = False
         self._is_preparing = False
+        self._is_stopped = False
         self._jobs: list[Periodic] = [
             Periodic(timers, _LOOK_INTERVAL, self._look),
             Periodic(timers, max(store.config.flush_interval_consume_queue, 10) / 1000, self._flush_derived),
@@ -127,6 +128,7 @@ class LogWriter:
 
     def stop(self) -> None:
         """Write what is gathered and end the jobs; the store is closed by its owner."""
+        self._is_stopped = True
         for job in self._jobs:
             job.stop()
         if self._dispatch_timer is not None:
@@ -374,7 +376,8 @@ class LogWriter:
         except StoreFailedError as failure:
             self._failed(failure)
             return
-        self._worker.run(self.store.checkpoint.save, _ignore, _not_saved)
+        if not self._is_stopped:  # else closing the store saves it
+            self._worker.run(self.store.checkpoint.save, _ignore, _not_saved)
 
     def _failed(self, error: StoreFailedError) -> None:
         self._gate.fail_all()
