@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import fusee.sync
 from fusee.client.selection import java_hash
 from fusee.message.model import StoredMessage
+from fusee.pipeline.session import batches_of, open_session
 from tests.pipeline.written import bodies_in, messages_in
 
 _numbers = itertools.count()
@@ -85,6 +86,24 @@ def test_rows_go_to_the_topics_they_name(spark: SparkSession, server: fusee.sync
     for number in range(3):
         assert bodies_in(server.name_server, f"named-{number}") == sorted(b"%d" % each for each in range(number, 30, 3))
         assert len(messages_in(server.name_server, f"named-{number}")) == 2
+
+
+@pytest.mark.parametrize(("message_bytes", "rows"), [(1, 9_000), (1_000, 9_000), (4 << 20, 60)])
+def test_rows_arrive_however_large_they_were_said_to_be(
+    spark: SparkSession, server: fusee.sync.EmbeddedServer, topic: str, message_bytes: int, rows: int
+) -> None:
+    told = batches_of(message_bytes)
+    before = {name: spark.conf.get(name) for name in told}
+    frame = spark.range(rows, numPartitions=2).selectExpr("cast(lpad(cast(id as string), 1000, '.') as binary) as body")
+    try:
+        open_session(message_bytes=message_bytes)  # the session at hand takes over what it says
+        assert {name: spark.conf.get(name) for name in told} == told
+        save(frame, server, topic=topic)
+    finally:
+        for name, value in before.items():
+            assert value is not None
+            spark.conf.set(name, value)
+    assert bodies_in(server.name_server, topic) == sorted(str(row).rjust(1000, ".").encode() for row in range(rows))
 
 
 def test_idempotence_keys_name_partition_and_row(
