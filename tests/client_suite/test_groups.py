@@ -59,8 +59,10 @@ async def test_members_when_one_leaves_the_other_takes_over_where_it_was(stage: 
         await asyncio.gather(*(stage.mq.send(topic, body) for body in bodies(40, "alone")))
         await inbox.holds(bodies(40, "alone"))
         assert owned(staying, topic) == queues
-    # The one that left had committed, so nothing comes twice.
-    assert Counter(inbox.bodies) == Counter(bodies(40, "shared") + bodies(40, "alone"))
+    # The one that left had committed, so nothing comes twice; but Java's broker commits in a thread of its own what its
+    # last pulls carried, which may be so late that it takes back what was committed at the end.
+    arrived, sent = Counter(inbox.bodies), Counter(bodies(40, "shared") + bodies(40, "alone"))
+    assert (set(arrived) == set(sent)) if stage.make == "java" else (arrived == sent)
     await stage.await_consumed(group, topic)
 
 

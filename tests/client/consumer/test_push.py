@@ -155,6 +155,54 @@ def test_close_when_a_listener_is_at_work_waits_and_commits_it() -> None:
     stage(scene)
 
 
+def test_close_when_a_pull_takes_back_what_was_committed_commits_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(on: Stage) -> None:
+        consumer = await on.consumer(Notes())
+        await on.send("a")
+        await on.world.settle()
+        await on.send("b", "c")
+        await on.world.settle()
+        offsets = on.world.brokers["broker-a"].offsets
+        late, commit = [on.committed()], offsets.commit
+        assert late < [3]
+
+        def commit_and_then_what_a_pull_carried(group: str, topic: str, queue_id: int, offset: int, **more: Any) -> Any:
+            answer = commit(group, topic, queue_id, offset, **more)
+            if late and (topic, queue_id, offset) == ("orders", 0, 3):
+                commit(group, topic, queue_id, late.pop(), **more)
+            return answer
+
+        monkeypatch.setattr(offsets, "commit", commit_and_then_what_a_pull_carried)
+        await on.world.do(consumer.close())
+        assert (late, on.committed()) == ([], 3)
+
+    stage(scene)
+
+
+def test_commits_of_a_queue_are_made_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(on: Stage) -> None:
+        session = await on.world.session()
+        await on.consumer(Notes())
+        await on.world.do(session.read_route("orders"))
+        offsets, update = BrokerOffsets(session, GROUP), session.calls.update_offset
+        under_way: list[int] = []
+
+        async def one_at_a_time(*arguments: Any) -> None:
+            under_way.append(arguments[-1])
+            assert len(under_way) == 1
+            await update(*arguments)
+            under_way.clear()
+
+        monkeypatch.setattr(session.calls, "update_offset", one_at_a_time)
+        offsets.update(queue(), 7)
+        first = on.begin(offsets.persist([queue()]))
+        offsets.update(queue(), 9)
+        assert await on.world.do(offsets.persist([queue()])) == await first == {}
+        assert on.committed() == 9
+
+    stage(scene)
+
+
 def test_close_when_a_listener_does_not_end_leaves_its_message_to_others(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(on: Stage) -> None:
         notes = Notes()

@@ -140,6 +140,8 @@ class Fetch:
         self.is_paused = False
         self.fault: FuseeError | None = None
         """Why the last pull came to nothing; None when one is under way."""
+        self.carried_offset = 0
+        """What the last pull had the broker commit; 0 when nothing."""
         self._session = session
         self._subscription = subscription
         self._options = options
@@ -263,7 +265,7 @@ class Fetch:
         if commit_offset:
             sys_flag |= PullSysFlag.COMMIT_OFFSET
         header.sys_flag = sys_flag
-        header.commit_offset = commit_offset or 0
+        header.commit_offset = self.carried_offset = commit_offset or 0
         return header
 
     def _answered(self, response: Command | TransportError) -> None:

@@ -285,7 +285,12 @@ class HeldQueues:
             process_queue.unlock_tries += 1
             return False
         self._offsets.update(queue, process_queue.watermark, increase_only=True)
-        failed = await self._offsets.persist([queue]) if await self._may_commit(process_queue) else {}
+        failed: dict[MessageQueue, FuseeError] = {}
+        if await self._may_commit(process_queue):
+            failed = await self._offsets.persist([queue])
+            if 0 < fetch.carried_offset < process_queue.watermark and not failed:
+                # Java's broker commits what a pull carries in a thread of its own, perhaps only now: ask what stands.
+                failed = await self._offsets.persist([queue])
         if queue in failed:
             _log.warning(
                 "group %s: how far %s is consumed could not be committed; some messages will be delivered again: %s",

@@ -14,7 +14,8 @@ a member whose connection was cut comes back with an old offset; Java's client t
 committed. Here a commit is preceded by a question, and withheld while the group is further than this member. A
 smaller offset is written only after an `update` that lowered it, or a `freeze`: somebody meant it. For the same
 reason `pull_commit` gives an offset to ride on a pull only while nobody else is known to be ahead, and only on the
-connection on which that was found out.
+connection on which that was found out; and the commits of one queue are made in turn, because brokers may handle two
+that are under way in either order.
 
 When the master of a broker group is gone, its slave is asked and told: it passes on what was committed there when the
 master is back.
@@ -100,7 +101,7 @@ async def broker_address(session: Session, queue: MessageQueue) -> str:
 class _Reached:
     """How far one queue is."""
 
-    __slots__ = ("is_frozen", "is_lowered", "link", "next_offset")
+    __slots__ = ("is_frozen", "is_lowered", "link", "next_offset", "turn")
 
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
@@ -109,6 +110,8 @@ class _Reached:
         """Somebody means the offset to go back."""
         self.link: Link | None = None
         """The connection on which nobody else was found to be ahead."""
+        self.turn = asyncio.Lock()
+        """Held while the broker is told."""
 
 
 class _Table:
@@ -212,15 +215,15 @@ class BrokerOffsets(_Table):
         reached = self._reached.get(queue)
         if reached is None:
             return
-        session = self._session
-        address = await broker_address(session, queue)
-        try:
-            await self._commit_to(address, queue, reached)
-        except TransportError:
-            other = await self._other_address(queue, address)
-            if other is None:
-                raise
-            await self._commit_to(other, queue, reached)
+        async with reached.turn:
+            address = await broker_address(self._session, queue)
+            try:
+                await self._commit_to(address, queue, reached)
+            except TransportError:
+                other = await self._other_address(queue, address)
+                if other is None:
+                    raise
+                await self._commit_to(other, queue, reached)
 
     async def _commit_to(self, address: str, queue: MessageQueue, reached: _Reached) -> None:
         session, calls = self._session, self._session.calls
