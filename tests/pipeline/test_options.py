@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from fusee.message.model import MessageQueue
 from fusee.pipeline.option_table import READ_OPTIONS, OptionError, spelled
-from fusee.pipeline.options import EARLIEST, LATEST, ReadOptions, Tls, Topics, Where, read_options
+from fusee.pipeline.options import EARLIEST, LATEST, ReadOptions, Tls, Topics, Where, chosen_queues, read_options
 
 HERE = {"nameServer": "127.0.0.1:9876", "subscribe": "orders"}
 
@@ -65,7 +66,7 @@ def test_every_option_of_the_table_is_read() -> None:
         "tlsVerify": {"tls": "true", "tlsVerify": "false"},
         "tlsCaFile": {"tlsCaFile": "/ca"},
         "tlsCertificate": {"tlsCertificate": "/c"},
-        "tlsKey": {"tlsKey": "/k"},
+        "tlsKey": {"tlsCertificate": "/c", "tlsKey": "/k"},
     }
     for option in READ_OPTIONS:
         reading: Any = "stream" if option.where == "stream" else "batch"
@@ -75,6 +76,10 @@ def test_every_option_of_the_table_is_read() -> None:
             before["minOffsetsPerTrigger"] = "1"
         if option.name == "tlsVerify":
             before["tls"] = "true"
+        if option.name == "tlsKey":
+            before["tlsCertificate"] = "/c"
+        if option.name == "startingOffsetsByTimestampStrategy":
+            before["startingTimestamp"] = "5"
         after = {key: value for key, value in {**before, **given}.items() if value}
         base = read_options(before if before.keys() >= HERE.keys() else HERE, reading=reading)
         assert read_options(after, reading=reading) != base, option.name
@@ -101,6 +106,13 @@ def test_every_option_of_the_table_is_read() -> None:
         ({"minPartitions": "many"}, "a whole number of at least 1"),
         ({"failOnDataLoss": "maybe"}, "it is true or false"),
         ({"tls": "false", "tlsKey": "/k"}, "'tlsKey' would do nothing"),
+        ({"tlsVerify": "false"}, "'tlsVerify' would do nothing without TLS"),
+        ({"tls.client.authServer": "false"}, "Options of TLS are: tls, tlsCaFile, tlsCertificate, tlsKey, tlsVerify"),
+        ({"tls": "true", "tlsKey": "/k"}, "'tlsKey' does nothing without 'tlsCertificate'"),
+        (
+            {"startingOffsetsByTimestampStrategy": "latest"},
+            "without a time to begin at; give one of startingTimestamp, startingOffsetsByTimestamp",
+        ),
         ({"startingOffsetsByTimestampStrategy": "x"}, "it is error or latest"),
         ({"tags": "||"}, "option 'tags'"),
     ],
@@ -123,6 +135,46 @@ def test_batch_option_that_is_wrong_is_named_with_the_cure(given: dict[str, str]
 def test_stream_option_that_is_wrong_is_named_with_the_cure(given: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         stream(**given)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sql",
+        "group",
+        "maxBytesPerTrigger",
+        "localReads",
+        "pullBatchSize",
+        "pullTimeoutMs",
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+        "requestTimeoutMs",
+        "tls",
+        "tlsCaFile",
+        "tlsCertificate",
+        "tlsKey",
+        "tlsVerify",
+    ],
+)
+def test_option_for_brokers_is_refused_beside_a_store(name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} and store contradict each other"):
+        read_options({"store": "/x", "subscribe": "orders", name: "true"}, reading="stream")
+
+
+def test_assigned_queue_that_is_not_there_is_named_beside_those_that_are() -> None:
+    there = [MessageQueue("x", broker_name, queue_id) for broker_name in ("b", "a") for queue_id in (1, 0)]
+    some = Topics(names=("x",), queues=frozenset({("x", None, 1), ("x", "a", 0)}))
+    assert [(each.broker_name, each.queue_id) for each in chosen_queues(there, some, missing_ok=False)] == [
+        ("a", 0),
+        ("a", 1),
+        ("b", 1),
+    ]
+    assert chosen_queues(there, Topics(pattern=".*"), missing_ok=False) == tuple(sorted(there))
+    for key, place in ((("x", None, 7), "7 of 'x'"), (("x", "c", 0), "0 of 'x' on c")):
+        more = Topics(names=("x",), queues=some.queues | {key})
+        with pytest.raises(OptionError, match=f"names queue {place}, which does not exist; there are: a/0, a/1, b/0"):
+            chosen_queues(there, more, missing_ok=False)
+        assert len(chosen_queues(there, more, missing_ok=True)) == 3
 
 
 def test_what_is_missing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,10 +66,11 @@ class BatchReader(DataSourceReader):
         options, pushed = self._options, self._pushed
         view = open_view(options)
         try:
-            queues = [queue for queue in view.queues(options.topics) if pushed.allow(queue)]
+            there = view.queues(options.topics)
+            queues = [queue for queue in there if pushed.allow(queue)]
             bounds = view.bounds(queues)
-            starts = starting_positions(options, bounds, view)
-            ends = ending_positions(options, bounds, view)
+            starts = starting_positions(options, bounds, view, there=there)
+            ends = ending_positions(options, bounds, view, there=there)
             if (times := pushed.times_ms) is not None:
                 first = view.offsets_at(dict.fromkeys(queues, times[0]))
                 after = view.offsets_at(dict.fromkeys(queues, times[1]))

@@ -23,7 +23,7 @@ from fusee.errors import (
 )
 from fusee.pipeline.admission import Bounds
 from fusee.pipeline.blocking_link import client_context
-from fusee.pipeline.options import is_assigned
+from fusee.pipeline.options import chosen_queues
 from fusee.sync.portal import portal
 from fusee.wire.bodies.stats import ConsumeQueueSlice, TopicStats
 from fusee.wire.codes import RequestCode, ResponseCode
@@ -64,7 +64,8 @@ class ClusterView:
     def queues(self, topics: Topics, *, missing_ok: bool = False) -> tuple[MessageQueue, ...]:
         """Every queue that can be read of these topics, sorted.
 
-        Raises TopicNotFoundError for a topic that is named and does not exist, unless `missing_ok`.
+        Raises TopicNotFoundError for a topic that is named and does not exist, OptionError for a queue that is
+        assigned and does not, unless `missing_ok`.
         """
         return self._portal.call(self._queues, self._session, topics, missing_ok)
 
@@ -146,7 +147,7 @@ class ClusterView:
             return () if route is None else route.read_queues
 
         found = [queue for queues in await asyncio.gather(*map(ask, names)) for queue in queues]
-        return tuple(sorted(queue for queue in found if is_assigned(queue, topics)))
+        return chosen_queues(found, topics, missing_ok=missing_ok)
 
     async def _bounds(
         self, session: Session, queues: Iterable[MessageQueue], all_needed: bool

@@ -35,7 +35,7 @@ READ_OPTIONS: Final = (
     Option("store", "", "store directories, divided by commas, read without a broker; excludes `nameServer`"),
     Option("subscribe", "", "topics, divided by commas", ("topic", "path")),
     Option("subscribePattern", "", "a regular expression that the whole name of a topic matches"),
-    Option("assign", "", 'queues: `{"orders": [0, 1]}` or `{"orders": {"broker-a": [0, 1]}}`'),
+    Option("assign", "", 'queues that are there: `{"orders": [0, 1]}` or `{"orders": {"broker-a": [0, 1]}}`'),
     Option("tags", "*", "a tag expression such as `paid || shipped`, evaluated by the broker", ("subExpression",)),
     Option("sql", "", "an SQL92 expression over properties, evaluated by the broker; excludes `tags`"),
     Option(
@@ -132,6 +132,22 @@ READ_OPTIONS: Final = (
     Option("tlsKey", "", "private key of this client, PEM, a path on every node", ("tls.client.keyPath",)),
     Option("tlsVerify", "true", "whether the servers' certificates are checked", ("tls.client.authServer",)),
 )
+
+TLS_OPTIONS: Final = ("tls", "tlsCaFile", "tlsCertificate", "tlsKey", "tlsVerify")
+TLS_FILES: Final = TLS_OPTIONS[1:4]
+"""Whoever names one of these wants TLS."""
+
+
+def check_tls(said: Mapping[str, str], *, is_on: bool) -> None:
+    """Raises OptionError for an option of TLS that would do nothing."""
+    there = [name for name in TLS_OPTIONS[1:] if said.get(name, "").strip()]
+    if there and not is_on:
+        raise OptionError(
+            f"option {there[0]!r} would do nothing without TLS; give .option('tls', 'true'), or remove it. Options of "
+            f"TLS are: {', '.join(TLS_OPTIONS)}"
+        )
+    if "tlsKey" in there and "tlsCertificate" not in there:
+        raise OptionError("option 'tlsKey' does nothing without 'tlsCertificate'; give both, or neither")
 
 
 def spelled(given: Mapping[str, str], table: Iterable[Option], *, reading: str) -> dict[str, str]:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from fusee.client.config import name_servers_of
 from fusee.errors import ConfigError, FilterError
 from fusee.filter import parse_subscription
-from fusee.pipeline.option_table import READ_OPTIONS, OptionError, spelled
+from fusee.pipeline.option_table import READ_OPTIONS, TLS_FILES, TLS_OPTIONS, OptionError, check_tls, spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from fusee.message.model import MessageQueue
 
@@ -52,11 +52,36 @@ class Topics:
     queues: frozenset[QueueKey] = frozenset()
 
 
-def is_assigned(queue: MessageQueue, topics: Topics) -> bool:
-    """Whether this queue of a topic that is read is read itself."""
+def chosen_queues(there: Collection[MessageQueue], topics: Topics, *, missing_ok: bool) -> tuple[MessageQueue, ...]:
+    """Of the queues that topics have, those that are read, sorted.
+
+    Raises OptionError for one that `assign` names and is not there, unless `missing_ok`.
+    """
     if not topics.queues:
-        return True
-    return any((queue.topic, broker_name, queue.queue_id) in topics.queues for broker_name in (queue.broker_name, None))
+        return tuple(sorted(there))
+    by_key: dict[QueueKey, list[MessageQueue]] = {}
+    for queue in there:
+        for broker_name in (queue.broker_name, None):
+            by_key.setdefault((queue.topic, broker_name, queue.queue_id), []).append(queue)
+    missing = [] if missing_ok else sorted(topics.queues - by_key.keys(), key=str)
+    if missing:
+        topic, broker_name, queue_id = missing[0]
+        raise OptionError(
+            f"option 'assign' names queue {queue_id} of {topic!r}{on_broker(broker_name)}, which does not exist; there "
+            f"are: {listed_queues(there, topic)}"
+        )
+    return tuple(sorted({queue for key in topics.queues for queue in by_key.get(key, ())}))
+
+
+def listed_queues(queues: Iterable[MessageQueue], topic: str) -> str:
+    """The queues of a topic among these, for an error to name them."""
+    there = sorted(queue for queue in queues if queue.topic == topic)
+    return ", ".join(f"{queue.broker_name}/{queue.queue_id}" for queue in there) or "none"
+
+
+def on_broker(broker_name: str | None) -> str:
+    """Where a queue is, for an error that names it."""
+    return f" on {broker_name}" if broker_name else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +132,7 @@ def read_options(given: Mapping[str, str], *, reading: Literal["batch", "stream"
     """The options of a batch or of a stream. Raises OptionError."""
     said = _Said(spelled(given, READ_OPTIONS, reading=reading))
     store = tuple(part.strip() for part in said.text("store").split(",") if part.strip())
-    for name in _OF_CLUSTERS:
+    for name in (*_OF_CLUSTERS, *TLS_OPTIONS):
         said.exclude(name, "store")
     is_kafka = said.flag("kafkaCompatible", default=False)
     tags, sql = _filters(said)
@@ -151,9 +176,9 @@ _OF_CLUSTERS: Final = (
     "localReads",
     "pullBatchSize",
     "pullTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
     "requestTimeoutMs",
-    "tls",
-    "tlsCaFile",
 )
 """What a read of store directories has no use for: nobody is asked, and nobody evaluates SQL92."""
 
@@ -308,12 +333,16 @@ def _json(said: _Said, name: str, shape: str) -> dict[str, Any]:
 
 
 def _strategy(said: _Said) -> Literal["error", "latest"]:
-    value = said.text("startingOffsetsByTimestampStrategy").lower() or "error"
-    if value == "error":
-        return "error"
-    if value == "latest":
-        return "latest"
-    raise OptionError(f"option 'startingOffsetsByTimestampStrategy' is {value!r}; it is error or latest")
+    value = said.text("startingOffsetsByTimestampStrategy").lower()
+    if value not in ("", "error", "latest"):
+        raise OptionError(f"option 'startingOffsetsByTimestampStrategy' is {value!r}; it is error or latest")
+    times = ("startingTimestamp", "startingOffsetsByTimestamp")
+    if value and not any(map(said.text, times)):
+        raise OptionError(
+            "option 'startingOffsetsByTimestampStrategy' does nothing without a time to begin at; give one of "
+            f"{', '.join(times)}, or remove it"
+        )
+    return "latest" if value == "latest" else "error"
 
 
 def _min_offsets(said: _Said) -> int | None:
@@ -349,9 +378,9 @@ def _size(said: _Said, name: str) -> int | None:
 
 
 def _tls(said: _Said) -> Tls | None:
-    files = {name: said.text(name) for name in ("tlsCaFile", "tlsCertificate", "tlsKey")}
-    if not said.flag("tls", default=any(files.values())):
-        if there := [name for name, value in files.items() if value]:
-            raise OptionError(f"option 'tls' is false, and {there[0]!r} would do nothing; remove one of them")
+    is_on = said.flag("tls", default=any(map(said.text, TLS_FILES)))
+    check_tls(said.given, is_on=is_on)
+    if not is_on:
         return None
-    return Tls(files["tlsCaFile"], files["tlsCertificate"], files["tlsKey"], said.flag("tlsVerify", default=True))
+    verify = said.flag("tlsVerify", default=True)
+    return Tls(said.text("tlsCaFile"), said.text("tlsCertificate"), said.text("tlsKey"), verify)

@@ -9,12 +9,16 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats `fusee` and `rocketmq` known to this session; a second call changes nothing.
+    """Make the formats `fusee` and `rocketmq` known to this session and let filters reach them.
+
+    A second call changes nothing.
 
     Spark finds `fusee` by itself where this package is installed beside it (through `pyspark_fusee`); the call is
-    needed for the alias, and where the driver alone has the package.
+    needed for the alias, for filters, and where the driver alone has the package.
     """
+    from fusee.pipeline.filter_pushdown import push_filters
     from fusee.pipeline.source import FuseeSource, RocketMQSource
 
     spark.dataSource.register(FuseeSource)
     spark.dataSource.register(RocketMQSource)
+    push_filters(spark)

@@ -4,8 +4,8 @@
     spark = fusee.pipeline.open_session("spark://head:7077")    # a cluster
 
 A source cannot set these from inside, because they are read before it runs: Unix sockets between Java and Python, a
-checkpoint writer that forks fewer processes per file, batches of about 3 MB, filters that reach the broker. Whoever
-makes a session by hand passes its builder through `configure`.
+checkpoint writer that forks fewer processes per file, batches of about 3 MB. Whoever makes a session by hand passes its
+builder through `configure`, and the session to `register`, which has filters reach the broker.
 
 Spark keeps batches below a number of bytes by measuring the whole batch before each row, which small rows pay for.
 Whoever knows about how large messages are says so (`message_bytes`): then rows are counted instead.
@@ -32,7 +32,6 @@ _NO_LIMIT: Final = 2**31 - 1
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
-    "spark.sql.python.filterPushdown.enabled": "true",
 }
 # It relies on rename being atomic, which it is on a local disk and on HDFS, and on few object stores.
 LOCAL_CHECKPOINTS: Final[Mapping[str, str]] = {

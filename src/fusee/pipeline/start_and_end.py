@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from fusee.errors import DataLossError
 from fusee.pipeline.option_table import OptionError
-from fusee.pipeline.options import EARLIEST, LATEST
+from fusee.pipeline.options import EARLIEST, LATEST, listed_queues, on_broker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from fusee.message.model import MessageQueue
     from fusee.pipeline.admission import Bounds
@@ -23,15 +23,19 @@ class TimeIndex(Protocol):
 
 
 def starting_positions(
-    options: ReadOptions, bounds: Mapping[MessageQueue, Bounds], times: TimeIndex
+    options: ReadOptions,
+    bounds: Mapping[MessageQueue, Bounds],
+    times: TimeIndex,
+    *,
+    there: Collection[MessageQueue] | None = None,
 ) -> dict[MessageQueue, int]:
-    """Where a new query begins.
+    """Where a new query begins in the queues of `bounds`; `there` are all that options may name, if those are more.
 
     Raises OptionError when a queue that is named does not exist, or has no message as late as asked for and the
     options do not say what to do; DataLossError when it no longer has the offset asked for.
     """
     where = options.starting
-    named = _by_queue(where, bounds, "startingOffsets")
+    named = _by_queue(where, bounds if there is None else there, "starting")
     if where.is_time:
         wanted = {queue: time for queue in bounds if (time := named.get(queue, where.default)) >= 0}
         found = times.offsets_at(wanted)
@@ -48,11 +52,18 @@ def starting_positions(
 
 
 def ending_positions(
-    options: ReadOptions, bounds: Mapping[MessageQueue, Bounds], times: TimeIndex
+    options: ReadOptions,
+    bounds: Mapping[MessageQueue, Bounds],
+    times: TimeIndex,
+    *,
+    there: Collection[MessageQueue] | None = None,
 ) -> dict[MessageQueue, int]:
-    """Where a batch ends, exclusive; at the end of the queue where the place asked for is beyond it."""
+    """Where a batch ends, exclusive; at the end of the queue where the place asked for is beyond it.
+
+    `there` is as for `starting_positions`.
+    """
     where = options.ending
-    named = _by_queue(where, bounds, "endingOffsets")
+    named = _by_queue(where, bounds if there is None else there, "ending")
     asked = {queue: named.get(queue, where.default) for queue in bounds}
     if where.is_time:
         asked |= times.offsets_at({queue: time for queue, time in asked.items() if time >= 0})
@@ -78,23 +89,20 @@ def _start(options: ReadOptions, queue: MessageQueue, bound: Bounds, place: int)
     return min(max(place, bound.min_offset), bound.max_offset)
 
 
-def _by_queue(where: Where, bounds: Mapping[MessageQueue, Bounds], name: str) -> dict[MessageQueue, int]:
+def _by_queue(where: Where, there: Collection[MessageQueue], side: str) -> dict[MessageQueue, int]:
     """The places of queues that are named, by queue. A name without a broker stands where one broker has the topic."""
+    name = f"{side}OffsetsByTimestamp" if where.is_time else f"{side}Offsets"
     found: dict[MessageQueue, int] = {}
     for (topic, broker_name, queue_id), place in where.by_queue.items():
         queues = [
             queue
-            for queue in bounds
+            for queue in there
             if queue.topic == topic and queue.queue_id == queue_id and broker_name in (None, queue.broker_name)
         ]
         if not queues:
-            there = ", ".join(
-                f"{queue.broker_name}/{queue.queue_id}" for queue in sorted(bounds) if queue.topic == topic
-            )
             raise OptionError(
-                f"option {name!r} names queue {queue_id} of {topic!r}"
-                + (f" on {broker_name}" if broker_name else "")
-                + f", which is not read; there are: {there or 'none'}"
+                f"option {name!r} names queue {queue_id} of {topic!r}{on_broker(broker_name)}, which is not read; "
+                f"there are: {listed_queues(there, topic)}"
             )
         if len(queues) > 1:
             raise OptionError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fusee.errors import TopicNotFoundError
 from fusee.message.model import MessageQueue
 from fusee.pipeline.admission import Bounds
-from fusee.pipeline.options import is_assigned
+from fusee.pipeline.options import chosen_queues
 from fusee.pipeline.store_dir import StoreQueue, offset_by_time, plan_store, store_queues
 from fusee.wire.codes import ResponseCode
 
@@ -33,7 +33,11 @@ class StoreView:
         """Nothing is kept open."""
 
     def queues(self, topics: Topics, *, missing_ok: bool = False) -> tuple[MessageQueue, ...]:
-        """Every queue of these topics, sorted. Raises TopicNotFoundError for one that is named and not there."""
+        """Every queue of these topics, sorted.
+
+        Raises TopicNotFoundError for a topic that is named and not there, OptionError for a queue that is assigned and
+        not there, unless `missing_ok`.
+        """
         found = self._look(None if topics.pattern else topics.names)
         if topics.pattern:
             pattern = re.compile(topics.pattern)
@@ -44,7 +48,7 @@ class StoreView:
                 code=ResponseCode.TOPIC_NOT_EXIST,
                 topic=missing[0],
             )
-        return tuple(sorted(queue for queue in found if is_assigned(queue, topics)))
+        return chosen_queues(found, topics, missing_ok=missing_ok)
 
     def bounds(self, queues: Iterable[MessageQueue], *, all_needed: bool = True) -> dict[MessageQueue, Bounds]:
         """First and next offset of each queue, up to the last message that is whole."""

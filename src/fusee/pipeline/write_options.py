@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from fusee.client.config import name_servers_of
 from fusee.errors import ConfigError, MessageError
 from fusee.message.topics import validate_send_topic
-from fusee.pipeline.option_table import Option, OptionError, spelled
+from fusee.pipeline.option_table import TLS_FILES, Option, OptionError, check_tls, spelled
 from fusee.pipeline.write_routes import IN_FLIGHT_BYTES, STORED_BYTES_MAX, WriteSettings
 
 if TYPE_CHECKING:
@@ -33,7 +33,12 @@ WRITE_OPTIONS: Final = (
         "whether each message has the property IDEMPOTENCE_KEY, `query/batch/partition/row`, the same when a row is "
         "written again",
     ),
-    Option("sinkName", "", "tells apart two sinks that one query writes exactly once", where="stream"),
+    Option(
+        "sinkName",
+        "",
+        "tells apart two sinks that one query, or a copy of its checkpoint, writes exactly once",
+        where="stream",
+    ),
     Option(
         "txnAppId",
         "",
@@ -44,7 +49,12 @@ WRITE_OPTIONS: Final = (
     Option("txnVersion", "", "a number that rises with each write of `txnAppId`, as the batch id does", where="batch"),
     Option("createTopics", "false", "whether a topic that is not there is made"),
     Option("createQueues", str(CREATED_QUEUES), "queues on each broker of a topic that is made"),
-    Option("producerGroup", "fusee-spark", "the producer group that brokers are told", ("producer.group",)),
+    Option(
+        "producerGroup",
+        "fusee-spark",
+        "the producer group that brokers are told; staged rows have none",
+        ("producer.group",),
+    ),
     Option("batchBytes", str(STORED_BYTES_MAX), "bytes of messages in one request; a larger message goes alone"),
     Option("inFlightBytes", str(IN_FLIGHT_BYTES), "bytes that a task has under way to one broker"),
     Option(
@@ -54,7 +64,11 @@ WRITE_OPTIONS: Final = (
         "sending the bytes",
     ),
     Option("requestTimeoutMs", "30000", "how long a broker may take to answer"),
-    Option("commitTimeoutMs", "120000", "how long the commit of a batch may take before it is asked for again"),
+    Option(
+        "commitTimeoutMs",
+        "120000",
+        "how long the commit of a batch that is written exactly once may take before it is asked for again",
+    ),
     Option("numRetries", "12", "how often a failed request is tried again"),
     Option(
         "retryIntervalMs", "100", "the wait before the first such try; each later one waits twice as long, up to 5 s"
@@ -138,6 +152,11 @@ def write_options(
     delivery = _delivery(said)
     if app_id and delivery == "at-least-once" and "delivery" not in said:
         delivery = "exactly-once"
+    if delivery == "at-least-once" and said.get("commitTimeoutMs", "").strip():
+        raise OptionError(
+            "option 'commitTimeoutMs' does nothing with at-least-once, which commits nothing; remove it, or give "
+            ".option('delivery', 'exactly-once')"
+        )
     has_key = None if "idempotenceKey" not in said else _flag(said, "idempotenceKey", default=True)
     return WriteOptions(
         settings=_settings(said),
@@ -186,10 +205,9 @@ def _settings(said: Mapping[str, str]) -> WriteSettings:
         raise OptionError(
             "option 'nameServer' is missing: where is the cluster? e.g. .option('nameServer', '127.0.0.1:9876')"
         ) from None
-    files = {name: said.get(name, "").strip() for name in ("tlsCaFile", "tlsCertificate", "tlsKey")}
+    files = {name: said.get(name, "").strip() for name in TLS_FILES}
     tls = _flag(said, "tls", default=any(files.values()))
-    if not tls and (there := [name for name, value in files.items() if value]):
-        raise OptionError(f"option 'tls' is false, and {there[0]!r} would do nothing; remove one of them")
+    check_tls(said, is_on=tls)
     batch_bytes = _number(said, "batchBytes", default=STORED_BYTES_MAX)
     if batch_bytes > STORED_BYTES_MAX:
         raise OptionError(f"option 'batchBytes' is {batch_bytes}, and a broker takes {STORED_BYTES_MAX} at once")
