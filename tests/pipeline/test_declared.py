@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from fusee.errors import ConfigError, FuseeError
 from fusee.pipeline.declared import is_sparks_own, read_pipeline, run_sparks_own, start_pipeline
@@ -123,6 +124,24 @@ sinks: {{counts: {{from: counts, format: json, path: ./counts, mode: overwrite}}
     assert [tuple(row) for row in spark.read.json(str(tmp_path / "counts")).collect()] == [(1, "paid")]
 
 
+def test_batches_and_rows_are_counted_beyond_those_that_spark_remembers(
+    spark: SparkSession, server: EmbeddedServer, tmp_path: Path
+) -> None:
+    with server.connect() as mq:
+        for number in range(7):
+            mq.send("orders", b"%d" % number)
+    file = tmp_path / "p.yaml"
+    source = f'topic: orders, nameServer: "{server.name_server}", startingOffsets: earliest, maxOffsetsPerTrigger: 2'
+    file.write_text(f"sources: {{orders: {{{source}}}}}\nsinks: {{out: {{from: orders, format: noop}}}}\n")
+    remembered = "spark.sql.streaming.numRecentProgressUpdates"
+    spark.conf.set(remembered, "2")
+    try:
+        (done,) = start_pipeline(spark, read_pipeline(file)).wait()
+    finally:
+        spark.conf.unset(remembered)
+    assert (done.batches, done.rows) == (4, 7)
+
+
 def test_a_sink_that_fails_is_named(spark: SparkSession, server: EmbeddedServer, tmp_path: Path) -> None:
     with server.connect() as mq:
         mq.send("orders", b"x")
@@ -136,6 +155,12 @@ sinks: {{out: {{from: bad, format: noop}}}}
     )
     with pytest.raises(FuseeError, match="sink 'out' of pipeline 'p'"):
         run(spark, file)
+
+    running = start_pipeline(spark, read_pipeline(file))
+    with pytest.raises(StreamingQueryException):
+        running.queries["out"].awaitTermination()
+    with pytest.raises(FuseeError, match="sink 'out' of pipeline 'p'"):
+        running.wait()
 
 
 @pytest.mark.parametrize(

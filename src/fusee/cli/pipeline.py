@@ -18,6 +18,7 @@ from fusee.cli.spark_job import (
     LiveName,
     Master,
     Since,
+    SinkOption,
     SourceOption,
     Store,
     Tags,
@@ -27,6 +28,7 @@ from fusee.cli.spark_job import (
     place_of,
     selection_of,
     show,
+    sink_of,
     spark_session,
     watched,
 )
@@ -64,7 +66,11 @@ def archive_topics(
         float, typer.Option("--every", metavar="S", help="With --continuous: seconds between batches.")
     ] = 60.0,
     compaction: Annotated[
-        bool, typer.Option("--compact/--no-compact", help="Put small files together at the end.")
+        bool,
+        typer.Option(
+            "--compact/--no-compact",
+            help="Put small files together: at the end; with --continuous those of past hours.",
+        ),
     ] = True,
     show_only: Annotated[bool, typer.Option("--show", help="Only show what is archived, up to which offset.")] = False,
     name_servers: LiveName = None,
@@ -102,6 +108,24 @@ def archive_topics(
     show(outcome, as_json=as_json)
 
 
+@app.command("compact")
+def compact_archive(
+    archive: Annotated[str, typer.Argument(metavar="DIR", help="An archive that nobody writes to now.")],
+    master: Master = DEFAULT_MASTER,
+    conf: Conf = None,
+    as_json: AsJson = False,
+) -> None:
+    """**Small files of an archive, put together** by topic and hour, as `archive` does when it ends.
+
+    Example: `fusee pipeline compact /data/archive`
+    """
+    from fusee.pipeline.jobs.archive import compact
+
+    with spark_session(master, conf, "compact") as spark, watched() as (observer, _):
+        outcome = compact(spark, archive_path=archive, observer=observer)
+    show(outcome, as_json=as_json)
+
+
 @app.command("replay")
 def replay_messages(
     topics: Topics,
@@ -109,6 +133,7 @@ def replay_messages(
         str | None, typer.Option("--to", metavar="TOPIC", help="Where to; back where they came from by default.")
     ] = None,
     target: Target = None,
+    sink_options: SinkOption = None,
     rate: Rate = None,
     dry_run: DryRun = False,
     state: State = None,
@@ -136,7 +161,7 @@ def replay_messages(
     from fusee.pipeline.jobs.replay import replay
 
     place = place_of(None if archive else name_servers, store, archive, options)
-    sink = _sink(target or name_servers)
+    sink = sink_of(target, name_servers, place.source, sink_options)
     if not dry_run:
         confirm(f"Send messages of {', '.join(topics)} to {to_topic or 'where they came from'} again?", yes=yes)
     with spark_session(master, conf, "replay") as spark, watched() as (observer, is_stopped):
@@ -208,6 +233,7 @@ def dead_letter_job(
         str | None, typer.Option("--origin", metavar="TOPIC", help="With --replay: only those of this topic.")
     ] = None,
     target: Target = None,
+    sink_options: SinkOption = None,
     rate: Rate = None,
     dry_run: DryRun = False,
     state: State = None,
@@ -240,6 +266,7 @@ def dead_letter_job(
     if again:
         if not groups or len(groups) != 1:
             raise ConfigError("give one group whose dead letters are to be sent again")
+        sink = sink_of(target, name_servers, place.source, sink_options)
         if not dry_run:
             confirm(f"Send the dead letters of {groups[0]} again?", yes=yes)
     with spark_session(master, conf, "dlq") as spark, watched() as (observer, is_stopped):
@@ -248,7 +275,7 @@ def dead_letter_job(
                 spark,
                 place=place,
                 group=groups[0],
-                sink=_sink(target or name_servers),
+                sink=sink,
                 to_topic=to_topic,
                 origin_topic=origin,
                 selection=selection,
@@ -380,9 +407,3 @@ def _store_config(path: Path | None) -> StoreConfig | None:
     from fusee.broker.config import load_settings
 
     return load_settings(file=path).store
-
-
-def _sink(name_servers: str | None) -> dict[str, str]:
-    if not name_servers:
-        raise ConfigError("where are the messages to be sent? give --to-namesrv, or --namesrv (NAMESRV_ADDR)")
-    return {"nameServer": name_servers}

@@ -51,6 +51,14 @@ SourceOption = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="A further option of the Spark source `fusee`."),
 ]
+SinkOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sink-option",
+        metavar="NAME=VALUE",
+        help="An option of the Spark sink `fusee`: delivery, createTopics, tls, ...",
+    ),
+]
 Master = Annotated[
     str,
     typer.Option(
@@ -85,7 +93,32 @@ def place_of(
     source.update(pairs_of(options, "--option"))
     if not source and archive is None:
         raise ConfigError("where are the messages? give --namesrv (or NAMESRV_ADDR), --store or --archive")
+    if source and archive is not None and not {"nameServer", "store"} & source.keys():
+        raise ConfigError(
+            f"--option {next(iter(source))} is for name servers or a store, and only an archive is read; --sink-option "
+            "is for where messages are sent"
+        )
     return Place(source, archive)
+
+
+def sink_of(
+    target: str | None, name_servers: str | None, source: Mapping[str, str], options: Sequence[str] | None
+) -> dict[str, str]:
+    """Options of the sink. The cluster that is read from is spoken to as for reading, by TLS or not.
+
+    Raises ConfigError for an option that the sink does not have.
+    """
+    from fusee.pipeline.option_table import READ_OPTIONS, TLS_OPTIONS, spelled
+    from fusee.pipeline.write_options import WRITE_OPTIONS
+
+    sink = spelled(pairs_of(options, "--sink-option"), WRITE_OPTIONS, reading="batch")
+    here = spelled(source, READ_OPTIONS, reading="batch")
+    to = sink.get("nameServer") or target or here.get("nameServer") or name_servers
+    if not to:
+        raise ConfigError("where are the messages to be sent? give --to-namesrv, or --namesrv (NAMESRV_ADDR)")
+    if to == here.get("nameServer") and not sink.keys() & set(TLS_OPTIONS):
+        sink |= {name: value for name, value in here.items() if name in TLS_OPTIONS}
+    return {**sink, "nameServer": to}
 
 
 def selection_of(
@@ -107,6 +140,8 @@ def selection_of(
 def spark_session(master: str, conf: Sequence[str] | None, app_name: str) -> Iterator[SparkSession]:
     """A session for one command. Raises ConfigError without the extra `spark`, or without Java."""
     try:
+        import pyspark.sql  # noqa: F401  the next import alone would not load it
+
         from fusee.pipeline import open_session
     except ImportError as error:
         raise ConfigError(f"this needs Spark ({error}): pip install 'fusee[spark]'") from error

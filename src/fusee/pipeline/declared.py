@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from fusee.pipeline.sink_counts import SinkCounts
+
 FORMAT: Final = "fusee"
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _TOP: Final = {"name", "defaults", "checkpoints", "sources", "steps", "sinks", "trigger"}
@@ -122,6 +124,8 @@ class Running:
     """The queries of a pipeline at work."""
 
     pipeline: Pipeline
+    spark: SparkSession
+    counts: SinkCounts
     queries: dict[str, StreamingQuery] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
     """Sinks that were written at once, because no stream feeds them."""
@@ -129,26 +133,28 @@ class Running:
     def stop(self) -> None:
         for query in self.queries.values():
             query.stop()
+        self.spark.streams.removeListener(self.counts)
 
     def wait(self, is_stopped: Callable[[], bool] | None = None) -> list[SinkOutcome]:
         """Until all queries have ended, one has failed, or it is to stop. Raises FuseeError naming the sink."""
         from pyspark.errors import StreamingQueryException
 
         try:
-            while any(query.isActive for query in self.queries.values()):
+            is_over = False
+            while not is_over:
+                # Looked at before the queries are asked, so that each is asked once after its end.
+                is_over = not any(query.isActive for query in self.queries.values())
                 for name, query in self.queries.items():
                     try:
                         query.awaitTermination(1)
                     except StreamingQueryException as failure:
                         raise FuseeError(f"sink {name!r} of pipeline {self.pipeline.name!r}: {failure}") from failure
-                if is_stopped is not None and is_stopped():
-                    break
+                is_over = is_over or (is_stopped is not None and is_stopped())
+            for query in self.queries.values():
+                query.stop()
+            done = [SinkOutcome(name, *self.counts.of(query)) for name, query in self.queries.items()]
         finally:
             self.stop()
-        done = [
-            SinkOutcome(name, len(query.recentProgress), sum(one.numInputRows for one in query.recentProgress))
-            for name, query in self.queries.items()
-        ]
         return done + [SinkOutcome(name, 1, 0) for name in self.written]
 
 
@@ -188,7 +194,10 @@ def start_pipeline(spark: SparkSession, pipeline: Pipeline, *, once: bool = True
         frames[source.name] = _view(spark, source.name, _load(spark, source), source.watermark)
     for step in pipeline.steps:
         frames[step.name] = _view(spark, step.name, _made(spark, pipeline, step, frames), step.watermark)
-    running = Running(pipeline)
+    from fusee.pipeline.sink_counts import SinkCounts
+
+    running = Running(pipeline, spark, SinkCounts())
+    spark.streams.addListener(running.counts)
     try:
         for sink in pipeline.sinks:
             frame = frames[sink.input]

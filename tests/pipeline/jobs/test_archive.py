@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from fusee.clock import ManualClock
 from fusee.errors import ConfigError, FuseeError
 from fusee.pipeline.jobs import archive as archive_module
 from fusee.pipeline.jobs.archive import archive, catalog_outcome, compact, read_archive
-from fusee.pipeline.jobs.catalog import Catalog
+from fusee.pipeline.jobs.catalog import ArchivedFile, Catalog, Entry
 from fusee.pipeline.jobs.folders import Folder
+from fusee.sync import embedded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,6 +126,57 @@ def test_compact_puts_small_files_together_and_loses_nothing(
     assert bodies(spark, to) == expected(30)
     assert spark.read.parquet(str(to)).count() == 30
     assert compact(spark, archive_path=str(to)).facts["changes"] == 0
+
+
+def test_archive_that_goes_on_puts_files_of_past_hours_together_while_it_runs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    to = tmp_path / "archive"
+    with embedded(clock="manual", start_at=datetime(2024, 1, 1, 5, 30, tzinfo=UTC), topics={"orders": 1}) as server:
+        source = {"nameServer": server.name_server}
+        for turn in range(2):
+            fill(server, "orders", turn * 5, turn * 5 + 5)
+            archive(spark, to=str(to), topics=["orders"], source=source, compact_after=False)
+        assert hours_of(spark, to) == {5: "bb"}
+        server.advance(3600)
+        fill(server, "orders", 10, 15)
+        seen: list[dict[int, str]] = []
+
+        def is_stopped() -> bool:
+            seen.append(hours_of(spark, to))
+            return seen[-1] == {5: "c", 6: "b"} or len(seen) > 60
+
+        outcome = archive(
+            spark, to=str(to), topics=["orders"], source=source, continuous=True, every_s=0.1, is_stopped=is_stopped
+        )
+    assert seen[-1] == {5: "c", 6: "b"}
+    assert [row[1:] for row in outcome.tables[2].rows] == [(2, 1)]
+    assert bodies(spark, to) == expected(15)
+    assert spark.read.parquet(str(to)).count() == 15
+
+
+def hours_of(spark: SparkSession, to: Path) -> dict[int, str]:
+    """The kinds of files that each hour has: b of a batch, c of a compaction."""
+    found: dict[int, str] = {}
+    for one in Catalog(Folder(spark, str(to))).files():
+        found[one.hour] = found.get(one.hour, "") + one.path.rpartition("/")[2][0]
+    return found
+
+
+@pytest.mark.parametrize(("now", "closed"), [("05:59", set()), ("06:00", set()), ("07:00", {6}), ("08:30", {6, 7})])
+def test_hours_are_put_together_when_they_are_over_and_the_last_batch_had_nothing_of_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, now: str, closed: set[int]
+) -> None:
+    folder = Folder(spark, str(tmp_path / "archive"))
+    catalog = Catalog(folder)
+    files = [ArchivedFile(f"hour={hour}/b", 1, 1, "orders", "2024-01-01", hour) for hour in (5, 6, 7, 5)]
+    for number, one in enumerate(files):
+        entry = Entry(number=number, kind="batch", added=(replace(one, path=f"hour={one.hour}/b{number}"),))
+        folder.publish(f"{entry.staged}/{entry.added[0].path}", "rows")
+        catalog.commit(entry)
+    at = datetime.fromisoformat(f"2024-01-01T{now}+00:00")
+    monkeypatch.setattr(archive_module, "_clock", ManualClock(int(at.timestamp() * 1000)))
+    assert {one.hour for one in files if archive_module._is_closed(catalog)(one)} == closed
 
 
 def test_archive_of_topics_with_odd_names_keeps_the_names(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,20 @@ def test_commit_when_another_writer_was_first_changes_nothing(folder: Folder) ->
     with pytest.raises(FuseeError, match="somebody else writes"):
         mine.commit(ours)
     assert Catalog(folder).entries == (theirs,)
+
+
+def test_commit_when_another_writer_has_cleared_its_files_changes_nothing(folder: Folder) -> None:
+    mine, ours = Catalog(folder), replace(entry(0, "b0.parquet"), attempt="mine")
+    stage(folder, ours)
+    other, theirs = Catalog(folder), replace(entry(0, "b0.parquet"), attempt="theirs")
+    other.finish()
+    stage(folder, theirs)
+    with pytest.raises(FuseeError, match="files of entry 0 are gone"):
+        mine.commit(ours)
+    assert Catalog(folder).entries == ()
+    other.commit(theirs)
+    assert Catalog(folder).entries == (theirs,)
+    assert folder.exists(theirs.added[0].path)
 
 
 def test_catalog_with_a_missing_entry_says_so(folder: Folder) -> None:

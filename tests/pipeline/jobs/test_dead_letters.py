@@ -47,3 +47,16 @@ def test_dead_letters_are_counted_by_cause_and_sent_back(
     assert none.facts["would be sent"] == 0
     with pytest.raises(ConfigError, match="groups that have: billing, shipping"):
         dead_letters(spark, place=place, groups=["nobody"])
+
+
+def test_dead_letters_of_more_causes_than_are_shown_are_all_counted(
+    spark: SparkSession, server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = ("billing", "shipping", "returns")
+    server.create_topics(dict.fromkeys((f"of-{group}" for group in groups), 1))
+    for count, group in enumerate(groups, 1):
+        kill(server, group, f"of-{group}", count, "paid")
+    monkeypatch.setattr("fusee.pipeline.jobs.dead_letters.CAUSES_MAX", 2)
+    outcome = dead_letters(spark, place=Place({"nameServer": server.name_server}))
+    assert [(row[0], row[4]) for row in outcome.tables[0].rows] == [("returns", 3), ("shipping", 2)]
+    assert outcome.facts == {"dead letters": 6, "groups": 3, "causes": 3}

@@ -13,6 +13,7 @@ from fusee.message.model import MessageQueue
 from fusee.pipeline.jobs.selection import Selection
 from fusee.pipeline.jobs.stats import stats
 from fusee.pipeline.jobs.tables import Place
+from fusee.sync import embedded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,11 +36,26 @@ def test_stats_counts_by_topic_tag_hour_and_key(spark: SparkSession, server: Emb
     assert (name, messages, size, average, largest, queues, skew) == ("orders", 10, 55, 5.5, 10, 2, 1.8)
     assert sorted((row[1], row[2], row[3]) for row in tags.rows) == [("a", 5, 25), ("b", 5, 30)]
     assert sum(int(str(row[1])) for row in hours.rows) == 10
-    assert [row[:3] for row in keys.rows[:2]] == [("orders", "all", 10), ("orders", "hot", 8)]
-    assert keys.rows[1][3] == "80.0%"
+    assert keys.heads == ("topic", "key", "messages", "bytes", "share")
+    assert keys.rows[:2] == (("orders", "all", 10, 55, "100.0%"), ("orders", "hot", 8, 36, "80.0%"))
+    assert sorted(keys.rows[2:]) == [("orders", "k8", 1, 9, "10.0%"), ("orders", "k9", 1, 10, "10.0%")]
+    assert sum(int(str(row[2])) for row in hours.rows) == 55
     html = report.read_text()
     assert "Messages by hour" in html
     assert "hot" in html
+
+
+def test_stats_of_store_directories_counts_what_their_brokers_have(spark: SparkSession, tmp_path: Path) -> None:
+    for name, count in (("a", 3), ("b", 1)):
+        with embedded(store=tmp_path / name, topics={"orders": 1}) as server, server.connect() as mq:
+            for number in range(count):
+                mq.send("orders", b"x" * (number + 1), tag="paid", key="hot")
+    place = Place({"store": f"broker-a={tmp_path / 'a'},{tmp_path / 'b'}"})
+    topics, tags, hours, keys = stats(spark, place=place, topics=["orders"]).tables
+    assert topics.rows[0][:7] == ("orders", 4, 7, 1.8, 3, 2, 1.5)
+    assert tags.rows == (("orders", "paid", 4, 7),)
+    assert sum(int(str(row[1])) for row in hours.rows) == 4
+    assert keys.rows == (("orders", "hot", 4, 7, "100.0%"),)
 
 
 def test_stats_of_a_selection(spark: SparkSession, server: EmbeddedServer) -> None:

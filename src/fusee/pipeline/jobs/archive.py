@@ -10,25 +10,30 @@ a message, in UTC.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from fusee.clock import SystemClock
 from fusee.errors import ConfigError, FuseeError
 from fusee.message.model import MessageQueue
-from fusee.pipeline.jobs.catalog import CHECKPOINT, ArchivedFile, Catalog, Entry, written
+from fusee.pipeline.jobs.catalog import CHECKPOINT, HOUR, ArchivedFile, Catalog, Entry, written
 from fusee.pipeline.jobs.folders import Folder
 from fusee.pipeline.jobs.outcome import Outcome, Silence, Table
 from fusee.pipeline.jobs.task_progress import told
-from fusee.pipeline.positions import nested
+from fusee.pipeline.options import read_options
+from fusee.pipeline.positions import StreamOffset, nested
 from fusee.pipeline.registration import register
 from fusee.pipeline.schema import COLUMNS, columns_of, ddl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from fusee.clock import Clock
     from fusee.pipeline.jobs.outcome import Observer
 
 GROUP: Final = "fusee-archive"
@@ -37,6 +42,8 @@ ROWS_PER_BATCH: Final = 1_000_000
 PARTITION_COLUMNS: Final = ("topic", "date", "hour")
 ARCHIVE_SCHEMA: Final = f"{ddl(columns_of())}, date string, hour int"
 _POLL_S: Final = 1
+
+_clock: Clock = SystemClock()
 
 
 def archive(
@@ -57,8 +64,8 @@ def archive(
 
     `source` has options of the source `fusee` (nameServer or store, subscribePattern, tags, group, ...). A first run
     begins at the first message that is still there, a later one where the last one ended, also when the checkpoint is
-    lost. Small files of an hour are put together afterwards (`compact`). Raises FuseeError when another writer is at
-    work.
+    lost. Small files of an hour are put together afterwards (`compact`); a continuous archive does so after its batches
+    too, with hours that are over. Raises FuseeError when another writer is at work.
     """
     register(spark)
     told_to = observer or Silence()
@@ -66,13 +73,24 @@ def archive(
     catalog = Catalog(folder)
     catalog.finish()
     first = catalog.next_number
-    query = _start(spark, folder, catalog, topics, source, continuous, every_s, rows_per_batch, file_size)
+    merged: list[tuple[str, int, int]] = []
+
+    def take(rows: DataFrame, batch_id: int) -> None:
+        _take(rows, batch_id, folder, catalog, file_size)
+        if continuous and compact_after:
+            merged.extend(_compact(spark, folder, catalog, file_size, Silence(), _is_closed(catalog)))
+
+    query = _start(spark, folder, catalog, take, topics, source, continuous, every_s, rows_per_batch)
     told_to.step(f"archiving to {folder.root}")
     try:
         _follow(query, told_to, is_stopped or (lambda: False))
     finally:
         query.stop()
-    merged = _compact(spark, folder, catalog, file_size, told_to) if compact_after else []
+    # A stop may have cut a change short.
+    catalog.refresh()
+    catalog.finish()
+    if compact_after:
+        merged += _compact(spark, folder, catalog, file_size, told_to)
     return _outcome("archive", folder, catalog, catalog.entries[first:], merged)
 
 
@@ -89,22 +107,23 @@ def compact(
     return _outcome("compaction", folder, catalog, catalog.entries[first:], merged)
 
 
-def read_archive(spark: SparkSession, archive_path: str) -> DataFrame:
+def read_archive(
+    spark: SparkSession,
+    archive_path: str,
+    *,
+    topics: Collection[str] | None = None,
+    hours: Collection[str] | None = None,
+) -> DataFrame:
     """The rows of an archive at this moment: the columns of the source, `date` and `hour`.
 
-    A change of the archive shows whole or not at all.
+    A change of the archive shows whole or not at all. With `topics`, or with `hours` (as the catalog's HOUR), the files
+    of others are not looked at.
     """
     folder = Folder(spark, archive_path)
     rows = spark.createDataFrame([], ARCHIVE_SCHEMA)
-    for root, paths in _existing(folder).resolve().items():
+    for root, paths in _existing(folder).resolve(topics=topics, hours=hours).items():
         rows = rows.unionByName(_rows(spark, root, paths))
     return rows.select(*(column.name for column in COLUMNS), "date", "hour")
-
-
-def read_files(spark: SparkSession, archive_path: str, paths: Sequence[str]) -> DataFrame:
-    """The rows of some files of an archive, by their paths below it."""
-    folder = Folder(spark, archive_path)
-    return _rows(spark, folder.root, [folder.uri(path) for path in paths])
 
 
 def catalog_outcome(spark: SparkSession, archive_path: str) -> Outcome:
@@ -117,25 +136,24 @@ def _start(
     spark: SparkSession,
     folder: Folder,
     catalog: Catalog,
+    take: Callable[[DataFrame, int], None],
     topics: Sequence[str],
     source: Mapping[str, str],
     continuous: bool,
     every_s: float,
     rows_per_batch: int,
-    file_size: int,
 ) -> StreamingQuery:
-    options = {"group": GROUP, "failOnDataLoss": "true", **source}
+    options = {"failOnDataLoss": "true", **({} if "store" in source else {"group": GROUP}), **source}
     if topics:
         options["subscribe"] = ",".join(topics)
     if "startingOffsets" not in options:
-        positions = catalog.positions()
+        positions = _positions(catalog, options)
+        if not _is_known(folder, positions):
+            folder.delete(CHECKPOINT)
         options["startingOffsets"] = json.dumps(nested(positions)) if positions else "earliest"
     options.setdefault("maxOffsetsPerTrigger", str(rows_per_batch))
     if options.get("kafkaCompatible") == "true" or options.get("includeProperties") == "false":
         raise ConfigError("an archive has every column: leave kafkaCompatible and includeProperties out")
-
-    def take(rows: DataFrame, batch_id: int) -> None:
-        _take(rows, batch_id, folder, catalog, file_size)
 
     writer = spark.readStream.format("fusee").options(**options).load().writeStream
     writer = writer.foreachBatch(take).option("checkpointLocation", folder.uri(CHECKPOINT)).queryName("fusee-archive")
@@ -145,6 +163,34 @@ def _start(
     return writer.trigger(**trigger).start()
 
 
+def _positions(catalog: Catalog, options: Mapping[str, str]) -> dict[MessageQueue, int]:
+    """Where the queues that are read now are behind what is archived; the archive may know more queues."""
+    positions = catalog.positions()
+    if not positions:
+        return {}
+    from fusee.pipeline.reading import open_view
+
+    asked = read_options(options, reading="stream")
+    view = open_view(asked)
+    try:
+        return {queue: positions[queue] for queue in view.queues(asked.topics) if queue in positions}
+    finally:
+        view.close()
+
+
+def _is_known(folder: Folder, positions: Mapping[MessageQueue, int]) -> bool:
+    """Whether the checkpoint, if there is one, knows all these queues.
+
+    A stream reads one that it does not know from its beginning. That can be one that is archived already, when the
+    checkpoint was lost and the stream that made the next one did not read it.
+    """
+    numbers = [name for name in folder.names(f"{CHECKPOINT}/offsets") if name.isdigit()]
+    if not numbers:
+        return True
+    written_down = folder.read(f"{CHECKPOINT}/offsets/{max(numbers, key=int)}").splitlines()
+    return positions.keys() <= StreamOffset.from_json(json.loads(written_down[-1])).to.keys()
+
+
 def _take(rows: DataFrame, batch_id: int, folder: Folder, catalog: Catalog, file_size: int) -> None:
     """One batch of the stream becomes one change of the catalog, or is recognised as one that already is."""
     spark = rows.sparkSession
@@ -152,7 +198,14 @@ def _take(rows: DataFrame, batch_id: int, folder: Folder, catalog: Catalog, file
     if catalog.has_batch(query_id, batch_id):
         return
     number = catalog.next_number
-    entry = Entry(number=number, kind="batch", query_id=query_id, batch_id=batch_id, made_at_ms=_now_ms())
+    entry = Entry(
+        number=number,
+        kind="batch",
+        query_id=query_id,
+        batch_id=batch_id,
+        made_at_ms=_clock.time_ms(),
+        attempt=uuid4().hex,
+    )
     added = _stage(_by_hour(rows), folder, entry, f"b{number:012}")
     if not added:
         return
@@ -160,17 +213,7 @@ def _take(rows: DataFrame, batch_id: int, folder: Folder, catalog: Catalog, file
     staged = _rows(spark, root, [f"{root}/{one.path}" for one in added])
     ends = staged.groupBy("topic", "brokerName", "queueId").agg({"queueOffset": "max"}).collect()
     positions = {MessageQueue(row[0], row[1], row[2]): row[3] + 1 for row in ends}
-    catalog.commit(
-        Entry(
-            number=number,
-            kind="batch",
-            added=tuple(added),
-            positions=written(positions),
-            query_id=query_id,
-            batch_id=batch_id,
-            made_at_ms=entry.made_at_ms,
-        )
-    )
+    catalog.commit(replace(entry, added=tuple(added), positions=written(positions)))
 
 
 def _rows(spark: SparkSession, root: str, paths: Sequence[str]) -> DataFrame:
@@ -255,12 +298,26 @@ def _follow(query: StreamingQuery, observer: Observer, is_stopped: Callable[[], 
             break
 
 
+def _is_closed(catalog: Catalog) -> Callable[[ArchivedFile], bool]:
+    """Whether the hour of a file is over, and the last batch had nothing of it: no more is likely to come."""
+    last = next((entry for entry in reversed(catalog.entries) if entry.kind == "batch"), None)
+    filled = {one.partition for one in last.added} if last is not None else set()
+    now = datetime.fromtimestamp(_clock.time_ms() / 1000, UTC)
+    current = HOUR % (f"{now:%Y-%m-%d}", now.hour)
+    return lambda one: HOUR % (one.date, one.hour) < current and one.partition not in filled
+
+
 def _compact(
-    spark: SparkSession, folder: Folder, catalog: Catalog, file_size: int, observer: Observer
+    spark: SparkSession,
+    folder: Folder,
+    catalog: Catalog,
+    file_size: int,
+    observer: Observer,
+    is_meant: Callable[[ArchivedFile], bool] = lambda _: True,
 ) -> list[tuple[str, int, int]]:
-    """Of each topic and hour whose files are small: the partition, files before, files after."""
+    """Of each topic and hour that is meant and whose files are small: the partition, files before, files after."""
     by_partition: dict[str, list[ArchivedFile]] = {}
-    for one in catalog.files():
+    for one in filter(is_meant, catalog.files()):
         by_partition.setdefault(one.partition, []).append(one)
     merged = []
     for partition, files in by_partition.items():
@@ -269,22 +326,14 @@ def _compact(
         if len(small) < 2 or wanted >= len(small):
             continue
         number = catalog.next_number
-        entry = Entry(number=number, kind="compaction", made_at_ms=_now_ms())
+        entry = Entry(number=number, kind="compaction", made_at_ms=_clock.time_ms(), attempt=uuid4().hex)
         with told(spark, observer, f"putting {len(small)} files of {partition} together"):
             rows = _rows(spark, folder.root, [folder.uri(one.path) for one in small])
             ordered = rows.coalesce(wanted).sortWithinPartitions("brokerName", "queueId", "queueOffset")
             added = _stage(ordered, folder, entry, f"c{number:012}")
         if sum(one.rows for one in added) != sum(one.rows for one in small):
             raise FuseeError(f"{partition} has other rows after compaction than before; nothing was changed")
-        catalog.commit(
-            Entry(
-                number=number,
-                kind="compaction",
-                added=tuple(added),
-                removed=tuple(one.path for one in small),
-                made_at_ms=entry.made_at_ms,
-            )
-        )
+        catalog.commit(replace(entry, added=tuple(added), removed=tuple(one.path for one in small)))
         merged.append((partition, len(small), len(added)))
     return merged
 
@@ -333,7 +382,3 @@ def _outcome(
         "changes": len(made),
     }
     return Outcome(title, facts, tables)
-
-
-def _now_ms() -> int:
-    return SystemClock().time_ms()

@@ -8,18 +8,25 @@ messages whose clients trace. *Offsets* say how far a group is in each queue. Th
 what they have in common.
 
     lost         a producer was told that it is stored, and no record has its id. Messages of before the oldest that the
-                 broker still has are left out: they may have expired.
+                 broker still has are left out: they may have expired; so are those of the next two lines.
+    not yet due  it is delayed, and its broker has not delivered it to its topic yet.
+    withheld     consumers are not to have it: it is of a transaction that was rolled back or is open, which is one
+                 whose producer has not said COMMIT (EndTransaction); or it was recalled.
     duplicated   more than one record of a topic has its id: a producer sent it again after a time-out.
     consumed twice   a group said more than once that it consumed it.
     late         it was handed to a group later than `late_ms` after it was stored.
     waiting      it is behind the group's offset.
 
 Where there is no trace, what only a trace can tell is unknown, and is shown so, never as 0.
+
+The world goes on while an audit looks. So traces are read first, then how far brokers are, then what is delayed, and
+the topics last: what a trace tells of is stored by then, and what was delivered is where it was delivered to.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from fusee.charts import Report, bars, columns
@@ -28,6 +35,7 @@ from fusee.message.topics import TRACE_TOPIC, is_system_topic
 from fusee.pipeline.jobs.outcome import Outcome, Silence, Table
 from fusee.pipeline.jobs.queries import topics_of
 from fusee.pipeline.jobs.selection import Selection
+from fusee.pipeline.jobs.standing import RECALLED, WAITING, standing, undelivered
 from fusee.pipeline.jobs.tables import Place, read_place
 from fusee.pipeline.jobs.task_progress import told
 from fusee.pipeline.jobs.traces import trace_rows
@@ -44,6 +52,9 @@ LATE_MS: Final = 60_000
 SAMPLES: Final = 20
 PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999, 1.0)
 UNKNOWN: Final = "unknown"
+_CLOCKS_APART: Final = timedelta(hours=1)
+_LOST: Final = "lost"
+_WITHHELD: Final = "withheld"
 _SPANS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000)
 
 
@@ -71,18 +82,60 @@ def audit(
 ) -> Outcome:
     """Reconciles these topics, for these groups or for all that traces and offsets tell of.
 
-    The outcome is good when nothing was lost. A selection by time is of the time of storing; traces are taken from all
-    times.
+    The outcome is good when nothing was lost. A selection by time is of the time of storing; what was produced goes by
+    the producers' clocks, and traces of consumers are taken from all times.
     """
-    from pyspark.sql import functions as f
-
     chosen, told_to = selection or Selection(), observer or Silence()
     known = topics_of(spark, place)
     missing = [topic for topic in topics if topic not in known]
     if missing:
         own = [topic for topic in known if not is_system_topic(topic)]
         raise FuseeError(f"there is no topic {missing[0]!r}; there are {', '.join(own) or 'none'}")
-    stored = chosen.applied(read_place(spark, place, topics)).select(
+    kept: list[DataFrame] = []
+    try:
+        with told(spark, told_to, f"reconciling {', '.join(topics)}"):
+            traces = None
+            if trace_topic in known:
+                traces = _kept(trace_rows(read_place(spark, place, [trace_topic])), kept)
+                traces = None if traces.isEmpty() else traces
+            stands = standing(place, topics, groups)
+            aside = _kept(undelivered(spark, place, topics, known, stands), kept)
+            stored = _kept(_stored(chosen.applied(read_place(spark, place, topics))), kept)
+            ids = stored
+            if chosen != Selection():
+                # The clocks of producers decide what is looked for, so what they sent may lie on either side of the
+                # chosen time.
+                since = None if chosen.since is None else chosen.since - _CLOCKS_APART
+                ids = _kept(_stored(Selection(since=since).applied(read_place(spark, place, topics))), kept)
+            found = _reconcile(
+                stored,
+                traces,
+                topics,
+                groups,
+                stands.groups,
+                late_ms,
+                ids=ids,
+                aside=aside,
+                chosen=chosen,
+            )
+    finally:
+        for frame in kept:
+            frame.unpersist()
+    return _outcome(found, traces is not None, late_ms, chosen, report_path)
+
+
+def _kept(frame: DataFrame, kept: list[DataFrame]) -> DataFrame:
+    """The frame as it is at this moment, and from now on."""
+    frame = frame.persist()
+    kept.append(frame)
+    frame.count()
+    return frame
+
+
+def _stored(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return rows.select(
         "topic",
         "msgId",
         "brokerName",
@@ -91,20 +144,17 @@ def audit(
         f.unix_millis("bornTimestamp").alias("bornMs"),
         f.unix_millis("storeTimestamp").alias("storedMs"),
     )
-    stored = stored.persist()
-    traces = None
-    if trace_topic in known:
-        traces = trace_rows(read_place(spark, place, [trace_topic])).persist()
-    try:
-        with told(spark, told_to, f"reconciling {', '.join(topics)}"):
-            has_trace = traces is not None and not traces.isEmpty()
-            offsets = _offsets(place, topics, groups)
-            found = _reconcile(stored, traces if has_trace else None, topics, groups, offsets, late_ms)
-    finally:
-        stored.unpersist()
-        if traces is not None:
-            traces.unpersist()
-    return _outcome(found, has_trace, late_ms, chosen, report_path)
+
+
+def _within(rows: DataFrame, column: str, chosen: Selection) -> DataFrame:
+    """The rows whose milliseconds are in the chosen time."""
+    from pyspark.sql import functions as f
+
+    if chosen.since is not None:
+        rows = rows.where(f.col(column) >= int(chosen.since.timestamp() * 1000))
+    if chosen.until is not None:
+        rows = rows.where(f.col(column) < int(chosen.until.timestamp() * 1000))
+    return rows
 
 
 def _reconcile(
@@ -114,33 +164,38 @@ def _reconcile(
     groups: Sequence[str],
     offsets: Mapping[tuple[str, str], tuple[int, int]] | None,
     late_ms: int,
+    *,
+    ids: DataFrame,
+    aside: DataFrame,
+    chosen: Selection,
 ) -> _Found:
+    """`ids` is what a send may be found in, at least what is `stored`; `aside` is what is not delivered."""
     from pyspark.sql import functions as f
 
-    summed = stored.groupBy("topic").agg(
-        f.count(f.lit(1)).alias("n"),
-        f.count_distinct("msgId").alias("ids"),
-        f.min("storedMs").alias("oldest"),
-        f.min("queueOffset").alias("firstOffset"),
-    )
+    summed = stored.groupBy("topic").agg(f.count(f.lit(1)).alias("n"), f.count_distinct("msgId").alias("ids"))
     of_topic = {row.topic: row for row in summed.collect()}
     doubled = stored.groupBy("topic", "msgId").agg(f.count(f.lit(1)).alias("times")).where("times > 1")
     doubled_rows = [tuple(row) for row in doubled.orderBy(f.desc("times"), "msgId").limit(SAMPLES).collect()]
     latencies = [
         ("producer to broker", *_percentiles(stored.select((f.col("storedMs") - f.col("bornMs")).alias("ms"))))
     ]
-    topic_rows: list[tuple[Any, ...]] = []
     lost_rows: list[tuple[Any, ...]] = []
     group_rows: list[tuple[Any, ...]] = []
     spans: list[tuple[str, int]] = []
     produced: dict[str, int] = {}
-    lost: dict[str, int] = {}
+    missing: dict[tuple[str, str], int] = {}
+    waiting = _within(aside, "storedMs", chosen).where(f.col("state") == WAITING)
+    waiting = waiting.join(ids.select("topic", "msgId"), ["topic", "msgId"], "left_anti")
+    not_due: dict[str, int] = dict(waiting.groupBy("topic").count().collect())
     if traces is not None:
-        sent = traces.where("kind = 'Pub' and success").where(f.col("sentTo").isin(*topics))
-        produced = dict(sent.groupBy("sentTo").agg(f.count_distinct("msgId")).collect())
-        gone = _lost(sent, stored, summed)
-        lost = dict(gone.groupBy("sentTo").count().collect())
-        lost_rows = [tuple(row) for row in gone.select("sentTo", "msgId", "saidMs", "group").limit(SAMPLES).collect()]
+        sent = _within(traces.where("kind = 'Pub' and success"), "saidMs", chosen)
+        sent = sent.where(f.col("sentTo").isin(*topics)).dropDuplicates(["sentTo", "msgId"])
+        produced = dict(sent.groupBy("sentTo").count().collect())
+        gone = _missing(sent, traces, ids, aside)
+        missing = {(topic, fate): count for topic, fate, count in gone.groupBy("sentTo", "fate").count().collect()}
+        if any(fate == _LOST for _, fate in missing):
+            lost = gone.where(f.col("fate") == _LOST).orderBy("saidMs", "msgId").limit(SAMPLES)
+            lost_rows = [tuple(row) for row in lost.select("sentTo", "msgId", "saidMs", "group").collect()]
         delivered = _delivered(traces, stored, groups)
         group_rows = _group_rows(delivered, traces, stored, offsets, late_ms)
         first = delivered.select((f.col("firstMs") - f.col("storedMs")).alias("ms"))
@@ -150,33 +205,52 @@ def _reconcile(
         spans = _spans(first)
     elif offsets:
         group_rows = [
-            (group, topic, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, committed, waiting)
-            for (group, topic), (committed, waiting) in sorted(offsets.items())
+            (group, topic, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, committed, waiting_there)
+            for (group, topic), (committed, waiting_there) in sorted(offsets.items())
         ]
+    topic_rows = []
     for topic in topics:
         row = of_topic.get(topic)
         count = row.n if row is not None else 0
+        told_of = traces is not None
         topic_rows.append(
             (
                 topic,
-                produced.get(topic, 0) if traces is not None else UNKNOWN,
+                produced.get(topic, 0) if told_of else UNKNOWN,
                 count,
-                lost.get(topic, 0) if traces is not None else UNKNOWN,
+                not_due.get(topic, 0),
+                missing.get((topic, _WITHHELD), 0) if told_of else UNKNOWN,
+                missing.get((topic, _LOST), 0) if told_of else UNKNOWN,
                 count - row.ids if row is not None else 0,
             )
         )
     return _Found(topic_rows, group_rows, latencies, lost_rows, doubled_rows, spans)
 
 
-def _lost(sent: DataFrame, stored: DataFrame, summed: DataFrame) -> DataFrame:
-    """Sends that a producer was told of as stored, whose id no record has, and that cannot have expired."""
+def _missing(sent: DataFrame, traces: DataFrame, ids: DataFrame, aside: DataFrame) -> DataFrame:
+    """Sends that a producer was told of as stored, whose id no record of the topic has, and why that is (`fate`)."""
     from pyspark.sql import functions as f
 
-    ids = stored.select(f.col("topic").alias("sentTo"), "msgId").distinct()
-    kept = summed.select(f.col("topic").alias("sentTo"), "oldest", "firstOffset")
-    once = sent.dropDuplicates(["sentTo", "msgId"])
-    gone = once.join(ids, ["sentTo", "msgId"], "left_anti").join(f.broadcast(kept), "sentTo", "left")
-    return gone.where("oldest is null or firstOffset = 0 or saidMs >= oldest")
+    there = ids.select(f.col("topic").alias("sentTo"), "msgId").distinct()
+    queues = ids.groupBy("topic", "brokerName", "queueId").agg(
+        f.min("storedMs").alias("oldest"), f.min("queueOffset").alias("firstOffset")
+    )
+    span = queues.groupBy(f.col("topic").alias("sentTo")).agg(
+        f.min("oldest").alias("oldest"), f.max("firstOffset").alias("firstOffset")
+    )
+    committed = traces.where("kind = 'EndTransaction' and state = 'COMMIT'")
+    committed = committed.select("msgId", f.lit(True).alias("isCommitted")).distinct()
+    put_aside = aside.select(f.col("topic").alias("sentTo"), "msgId", f.col("state").alias("asideAs"))
+    fate = (
+        f.when(f.col("asideAs") == WAITING, WAITING)
+        .when(f.col("asideAs") == RECALLED, _WITHHELD)
+        .when(f.expr("messageType = 'HALF' and isCommitted is null"), _WITHHELD)
+        .when(f.expr("oldest is null or firstOffset = 0 or saidMs >= oldest"), _LOST)
+        .otherwise("expired")
+    )
+    gone = sent.drop("state").join(there, ["sentTo", "msgId"], "left_anti").join(f.broadcast(span), "sentTo", "left")
+    gone = gone.join(committed, "msgId", "left").join(put_aside, ["sentTo", "msgId"], "left")
+    return gone.withColumn("fate", fate)
 
 
 def _delivered(traces: DataFrame, stored: DataFrame, groups: Sequence[str]) -> DataFrame:
@@ -228,61 +302,6 @@ def _group_rows(
     return rows
 
 
-def _offsets(
-    place: Place, topics: Sequence[str], groups: Sequence[str]
-) -> dict[tuple[str, str], tuple[int, int]] | None:
-    """Of each group and topic: messages before its offsets that are still there or were, and those behind.
-
-    None for an archive, which has no offsets.
-    """
-    if "nameServer" in place.source:
-        return _live_offsets(place.source["nameServer"], topics, groups)
-    if "store" in place.source:
-        return _stored_offsets(place.source["store"].split(","), topics, groups)
-    return None
-
-
-def _live_offsets(
-    name_servers: str, topics: Sequence[str], groups: Sequence[str]
-) -> dict[tuple[str, str], tuple[int, int]]:
-    import fusee.sync
-    from fusee.errors import GroupNotFoundError, TopicNotFoundError
-
-    found: dict[tuple[str, str], tuple[int, int]] = {}
-    with fusee.sync.connect(name_servers) as mq:
-        for group in groups or mq.admin.list_groups():
-            try:
-                queues = mq.admin.lag(group, owners=False).queues
-            except (GroupNotFoundError, TopicNotFoundError):
-                continue
-            for one in queues:
-                if one.queue.topic in topics:
-                    committed, waiting = found.get((group, one.queue.topic), (0, 0))
-                    found[group, one.queue.topic] = (committed + one.committed_offset, waiting + one.lag)
-    return found
-
-
-def _stored_offsets(
-    directories: Sequence[str], topics: Sequence[str], groups: Sequence[str]
-) -> dict[tuple[str, str], tuple[int, int]]:
-    from pathlib import Path
-
-    from fusee.store.offline.configuration import Configuration
-    from fusee.store.offline.files import OfflineStore
-    from fusee.store.offline.queue_ends import queue_span
-
-    found: dict[tuple[str, str], tuple[int, int]] = {}
-    for directory in directories:
-        with OfflineStore(Path(directory.strip())) as store:
-            for one in Configuration(store).committed_offsets():
-                if one.topic not in topics or (groups and one.group not in groups):
-                    continue
-                end = queue_span(store.queue(one.topic, one.queue_id), store.log.min_offset).max_offset
-                committed, waiting = found.get((one.group, one.topic), (0, 0))
-                found[one.group, one.topic] = (committed + one.queue_offset, waiting + max(end - one.queue_offset, 0))
-    return found
-
-
 def _percentiles(spans: DataFrame) -> tuple[Any, ...]:
     from pyspark.sql import functions as f
 
@@ -304,9 +323,13 @@ def _spans(first: DataFrame) -> list[tuple[str, int]]:
 
 
 def _outcome(found: _Found, has_trace: bool, late_ms: int, selection: Selection, report_path: Path | None) -> Outcome:
-    lost_count = sum(row[3] for row in found.topics) if has_trace else None
+    lost_count = sum(row[5] for row in found.topics) if has_trace else None
     tables = [
-        Table("topics", ("topic", "produced", "stored", "lost", "duplicates"), tuple(found.topics)),
+        Table(
+            "topics",
+            ("topic", "produced", "stored", "not yet due", "withheld", "lost", "duplicates"),
+            tuple(found.topics),
+        ),
         Table(
             "groups",
             (
@@ -332,7 +355,8 @@ def _outcome(found: _Found, has_trace: bool, late_ms: int, selection: Selection,
     facts: dict[str, Any] = {
         "stored": sum(row[2] for row in found.topics),
         "lost": UNKNOWN if lost_count is None else lost_count,
-        "duplicates": sum(row[4] for row in found.topics),
+        "not yet due": sum(row[3] for row in found.topics),
+        "duplicates": sum(row[6] for row in found.topics),
         "selection": selection.described(),
     }
     if not has_trace:

@@ -5,14 +5,15 @@ Theory of operation
     ARCHIVE/
       topic=orders/date=2026-11-17/hour=9/b000000000012-0.parquet    rows; only committed ones are ever here
       _catalog/000000000012.json                                      a change: files that came and went, offsets
-      _staged/000000000012/...                                        files of a change that is being made
+      _staged/000000000012-5f0c.../...                                files of a change that is being made
       _checkpoint/                                                    Spark's own, of the stream that fills the archive
 
 A change is made in three steps: its files are written under `_staged`; its entry is published in `_catalog`, which is
 the moment at which it counts; its files are moved to their places and those it replaces are deleted. A crash before
 the second step leaves nothing that counts, and the next attempt writes over it. A crash after it is finished by
 whoever opens the catalog for writing next (`Catalog.finish`); both parts of the third step may be done again. Two
-writers at once meet at the second step: the number can be published once.
+writers at once meet at the second step: the number can be published once, and each has a staged folder of its own. The
+one that begins clears the folder of the other, who finds its files gone and publishes nothing.
 
 An entry of the stream carries the query and the batch that it is, so that a batch which Spark runs again after a crash
 is recognised and left out. It carries where each queue is after it, which is how a new stream without checkpoint goes
@@ -32,7 +33,7 @@ from fusee.errors import FuseeError
 from fusee.pipeline.positions import flat, nested
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from fusee.message.model import MessageQueue
     from fusee.pipeline.jobs.folders import Folder
@@ -41,6 +42,8 @@ VERSION: Final = 1
 CATALOG: Final = "_catalog"
 STAGED: Final = "_staged"
 CHECKPOINT: Final = "_checkpoint"
+HOUR: Final = "%s/%02d"
+"""How an hour is told: its date and its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,12 @@ class Entry:
     query_id: str = ""
     batch_id: int = -1
     made_at_ms: int = 0
+    attempt: str = ""
+    """Tells its staged folder apart from that of another writer who tries the same number."""
 
     @property
     def staged(self) -> str:
-        return f"{STAGED}/{self.number:012}"
+        return f"{STAGED}/{self.number:012}-{self.attempt}" if self.attempt else f"{STAGED}/{self.number:012}"
 
     def to_json(self) -> str:
         return json.dumps({"version": VERSION, **asdict(self)}, separators=(",", ":"), sort_keys=True)
@@ -145,11 +150,10 @@ class Catalog:
 
     def commit(self, entry: Entry) -> None:
         """Publishes the change and puts its files in place. Raises FuseeError when another writer was first."""
+        if not all(self._folder.exists(f"{entry.staged}/{one.path}") for one in entry.added):
+            raise self._refusal(f"the files of entry {entry.number} are gone")
         if not self._folder.publish(f"{CATALOG}/{entry.number:012}.json", entry.to_json()):
-            raise FuseeError(
-                f"somebody else writes to {self._folder.root} (entry {entry.number} is there already): "
-                "one archive has one writer at a time; stop the other one and start again"
-            )
+            raise self._refusal(f"entry {entry.number} is there already")
         self._entries.append(entry)
         self._apply(entry)
 
@@ -159,15 +163,30 @@ class Catalog:
             self._apply(self._entries[-1])
         self._folder.delete(STAGED)
 
-    def resolve(self) -> dict[str, list[str]]:
-        """The addresses of all files that count, by the root they are below: a few may not be in their place yet."""
+    def resolve(
+        self, *, topics: Collection[str] | None = None, hours: Collection[str] | None = None
+    ) -> dict[str, list[str]]:
+        """The addresses of the files that count, by the root they are below: a few may not be in their place yet.
+
+        All of them, or those of some topics, or of some hours.
+        """
         found: dict[str, list[str]] = {}
         last = self._entries[-1] if self._entries else None
         for one in self.files():
+            if (topics is not None and one.topic not in topics) or (
+                hours is not None and HOUR % (one.date, one.hour) not in hours
+            ):
+                continue
             is_moved = last is None or one not in last.added or self._folder.exists(one.path)
             root = self._folder.root if is_moved or last is None else self._folder.uri(last.staged)
             found.setdefault(root, []).append(f"{root}/{one.path}")
         return found
+
+    def _refusal(self, reason: str) -> FuseeError:
+        return FuseeError(
+            f"somebody else writes to {self._folder.root} ({reason}): one archive has one writer at a time; stop the "
+            "other one and start again"
+        )
 
     def _apply(self, entry: Entry) -> None:
         for one in entry.added:

@@ -41,12 +41,13 @@ def dead_letters(
     report_path: Path | None = None,
     observer: Observer | None = None,
 ) -> Outcome:
-    """The dead letters of these groups, or of all, by cause: most first."""
+    """The dead letters of these groups, or of all, by cause: most first, at most `CAUSES_MAX`. Facts are of all."""
     from pyspark.sql import functions as f
 
     chosen = selection or Selection()
     topics = _topics(spark, place, groups)
     causes: list[tuple[Any, ...]] = []
+    letters, group_count, cause_count = 0, 0, 0
     if topics:
         rows = caused(chosen.applied(read_place(spark, place, topics)))
         with told(spark, observer or Silence(), f"counting dead letters of {len(topics)} groups"):
@@ -56,16 +57,23 @@ def dead_letters(
                 f.date_format(f.max("storeTimestamp"), "yyyy-MM-dd HH:mm:ss"),
                 f.first("msgId"),
             )
-            causes = [tuple(row) for row in found.orderBy(f.desc("n")).limit(CAUSES_MAX).collect()]
+            found = found.persist()
+            try:
+                totals = found.agg(f.sum("n"), f.count_distinct("group"), f.count(f.lit(1))).first()
+                assert totals is not None
+                letters, group_count, cause_count = totals
+                causes = [tuple(row) for row in found.orderBy(f.desc("n")).limit(CAUSES_MAX).collect()]
+            finally:
+                found.unpersist()
     table = Table(
         "dead letters by cause",
         ("group", "sent to", "tag", "tries", "messages", "first", "last", "one of them"),
         tuple(causes),
     )
     facts = {
-        "dead letters": sum(row[4] for row in causes),
-        "groups": len({row[0] for row in causes}),
-        "causes": len(causes),
+        "dead letters": letters or 0,
+        "groups": group_count,
+        "causes": cause_count,
     }
     if report_path is not None:
         report = Report("Dead letters", chosen.described())

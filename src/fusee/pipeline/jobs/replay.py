@@ -3,29 +3,32 @@
 Theory of operation
 -------------------
 What is to be sent is fixed when the replay begins, so that a replay into its own topic meets no message of its own. It
-is divided into chunks: of an archive some files each, of topics some offsets of each queue. A chunk is one Spark job
-and one batch of the sink, with the replay's name and the chunk's number as its id: exactly once on a Fusee broker,
-where a chunk that was sent already is recognised; at least once elsewhere. A small file (`state`) holds the plan and
-what is done; a replay that was interrupted goes on with the next chunk. The rate is kept by waiting between chunks,
-which are made small enough for that.
+is divided into chunks, some offsets of each queue. A chunk is one Spark job and one batch of the sink, with the
+replay's name and the chunk's number as its id: exactly once on a Fusee broker, where a chunk that was sent already is
+recognised; at least once elsewhere. A small file (`state`) holds the plan and what is done; a replay that was
+interrupted goes on with the next chunk. The rate is kept by waiting between chunks, which have no more messages than
+may be sent in a second; a plan whose chunks have more is refused, since dividing a chunk would give its parts new ids.
 
 Every message carries where it came from (FUSEE_REPLAY_ORIGIN) and how often it was replayed (FUSEE_REPLAYS). One that
 was replayed as often as `generations_max` allows already is left out and counted: the loop guard. Messages of one queue
-keep their order, because they go to one queue.
+keep their order: chunks have them in the order of their offsets, and they go to one queue.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from fusee.clock import SystemClock
 from fusee.errors import ConfigError
 from fusee.message.properties import RESERVED_NAMES
+from fusee.pipeline.jobs.archive import read_archive
 from fusee.pipeline.jobs.outcome import Outcome, Silence, Table
-from fusee.pipeline.jobs.replay_plan import Chunk, ReplayState, plan_chunks
+from fusee.pipeline.jobs.replay_plan import CHUNK_ROWS, Chunk, ReplayState, plan_chunks
 from fusee.pipeline.jobs.selection import Selection
 from fusee.pipeline.jobs.tables import NAMES, Place, sql_text
+from fusee.pipeline.positions import flat
 from fusee.pipeline.registration import register
 
 if TYPE_CHECKING:
@@ -38,7 +41,6 @@ if TYPE_CHECKING:
 
 ORIGIN: Final = "FUSEE_REPLAY_ORIGIN"
 REPLAYS: Final = "FUSEE_REPLAYS"
-CHUNK_ROWS: Final = 100_000
 SAMPLES: Final = 20
 
 _clock: Final = SystemClock()
@@ -83,9 +85,17 @@ def replay(
         "selection": chosen.described(),
         "generations_max": generations_max,
     }
-    rows_per_chunk = max(1, min(chunk_rows, int(rate))) if rate is not None else chunk_rows
+    rows_per_chunk = chunk_rows if rate is None or dry_run else max(1, min(chunk_rows, int(rate)))
     told_to.step("finding what is to be sent")
-    state = ReplayState.opened(state_path, asked, lambda: plan_chunks(spark, place, topics, chosen, rows_per_chunk))
+    # A look leaves no state behind, in which its chunks would stand for those of a replay at some rate.
+    path = None if dry_run and state_path is not None and not state_path.exists() else state_path
+    state = ReplayState.opened(
+        path,
+        asked,
+        lambda: plan_chunks(spark, place, topics, chosen, rows_per_chunk),
+        rows_per_chunk=rows_per_chunk,
+        rate=None if dry_run else rate,
+    )
     if dry_run:
         return _dry_run(spark, place, state, chosen, generations_max, target)
     told_to.step(f"sending {len(state.chunks)} chunks")
@@ -169,16 +179,25 @@ def _send(
 
 def _chunk_rows(spark: SparkSession, place: Place, chunk: Chunk) -> DataFrame:
     """The rows of one chunk, with the columns of the source."""
-    if chunk.files:
-        assert place.archive is not None
-        from pyspark.sql import functions as f
-
-        from fusee.pipeline.jobs.archive import read_files
-
-        rows = read_files(spark, place.archive, chunk.files)
-        return rows.where(f.col("topic").isin(*chunk.topics)).select(*NAMES)
+    if chunk.hours:
+        return _archived_rows(spark, place, chunk)
     options = {**place.source, "assign": chunk.assign, "startingOffsets": chunk.starting, "endingOffsets": chunk.ending}
     return spark.read.format("fusee").options(**options).load().select(*NAMES)
+
+
+def _archived_rows(spark: SparkSession, place: Place, chunk: Chunk) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    assert place.archive is not None
+    starts, ends = flat(json.loads(chunk.starting)), flat(json.loads(chunk.ending))
+    ranges = [(queue.topic, queue.broker_name, queue.queue_id, start, ends[queue]) for queue, start in starts.items()]
+    # A join, and not a condition for each queue: there may be thousands. The files' own statistics serve the filter.
+    limits = spark.createDataFrame(ranges, "topic string, brokerName string, queueId int, _start bigint, _end bigint")
+    rows = read_archive(spark, place.archive, topics={queue.topic for queue in starts}, hours=chunk.hours)
+    offset = f.col("queueOffset")
+    rows = rows.where((offset >= min(starts.values())) & (offset < max(ends.values())))
+    rows = rows.join(f.broadcast(limits), ["topic", "brokerName", "queueId"])
+    return rows.where((offset >= f.col("_start")) & (offset < f.col("_end"))).select(*NAMES)
 
 
 def _keep_rate(sent: int, rate: float, began: float, is_stopped: Callable[[], bool] | None) -> None:
@@ -203,7 +222,7 @@ def _dry_run(
     would: dict[str, list[int]] = {}
     held_count = 0
     samples: list[tuple[object, ...]] = []
-    for chunk in state.chunks:
+    for chunk in state.chunks[state.done :]:
         marked = with_generation(selection.applied(_chunk_rows(spark, place, chunk)))
         sent = replayable(marked, generations_max, target)
         held_count += marked.where(f.col("generation") >= generations_max).count()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
 from fusee.errors import ConfigError, FuseeError
 from fusee.message.model import MessageQueue
-from fusee.pipeline.cluster_view import ClusterView
-from fusee.pipeline.jobs.catalog import Catalog
+from fusee.pipeline.jobs.archive import read_archive
+from fusee.pipeline.jobs.catalog import HOUR, Catalog
 from fusee.pipeline.jobs.folders import Folder
-from fusee.pipeline.jobs.tables import live
+from fusee.pipeline.jobs.tables import beyond_archive
 from fusee.pipeline.options import read_options
 from fusee.pipeline.positions import nested
 from fusee.pipeline.start_and_end import ending_positions, starting_positions
@@ -22,42 +23,69 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from fusee.pipeline.jobs.catalog import ArchivedFile
     from fusee.pipeline.jobs.selection import Selection
     from fusee.pipeline.jobs.tables import Place
 
-VERSION: Final = 1
+VERSION: Final = 2
+CHUNK_ROWS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some files of an archive, or a range of offsets in each of some queues (as JSON of the source's options)."""
+    """A range of offsets in each of some queues (as JSON of the source's options).
 
-    topics: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    assign: str = ""
-    starting: str = ""
-    ending: str = ""
+    Of an archive also the hours that have them, and not the files: those may be put together while a replay goes on.
+    """
+
+    assign: str
+    starting: str
+    ending: str
+    hours: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Messages of a queue that follow each other in an archive: the first and last, how many, their hours, sorted."""
+
+    queue: MessageQueue
+    first: int
+    last: int
+    rows: int
+    hours: tuple[str, ...]
 
 
 class ReplayState:
     """The plan of a replay and how much of it is done; kept in a file if there is a path."""
 
-    def __init__(self, path: Path | None, asked: Mapping[str, Any], name: str, chunks: Sequence[Chunk]) -> None:
+    def __init__(
+        self, path: Path | None, asked: Mapping[str, Any], name: str, chunks: Sequence[Chunk], rows_per_chunk: int
+    ) -> None:
         self.name = name
         self.chunks = tuple(chunks)
         self._path = path
         self._asked = dict(asked)
+        self._rows_per_chunk = rows_per_chunk
         self._counts: list[tuple[int, int]] = []
         self.sent_before = 0
 
     @classmethod
-    def opened(cls, path: Path | None, asked: Mapping[str, Any], plan: Callable[[], list[Chunk]]) -> Self:
-        """The state in the file; a new one, with a new plan, when there is none."""
+    def opened(
+        cls,
+        path: Path | None,
+        asked: Mapping[str, Any],
+        plan: Callable[[], list[Chunk]],
+        *,
+        rows_per_chunk: int = CHUNK_ROWS,
+        rate: float | None = None,
+    ) -> Self:
+        """The state in the file; a new one, with a new plan of chunks of at most so many messages, when there is none.
+
+        Raises ConfigError when the file is of another replay, or its chunks are too large for the rate.
+        """
         if path is None or not path.exists():
-            state = cls(path, asked, uuid4().hex, plan())
+            state = cls(path, asked, uuid4().hex, plan(), rows_per_chunk)
             state._save()
             return state
         try:
@@ -70,10 +98,16 @@ class ReplayState:
                     "to begin anew"
                 )
             chunks = [Chunk(**{key: _tupled(part) for key, part in one.items()}) for one in value["chunks"]]
-            state = cls(path, asked, value["name"], chunks)
+            state = cls(path, asked, value["name"], chunks, int(value["rowsPerChunk"]))
             state._counts = [(int(sent), int(held)) for sent, held in value["counts"]]
         except (ValueError, KeyError, TypeError) as error:
             raise FuseeError(f"{path} is not the state of a replay: {error}; give another state file") from error
+        if rate is not None and state._rows_per_chunk > max(1, rate):
+            raise ConfigError(
+                f"{path} was planned in chunks of up to {state._rows_per_chunk} messages, which are sent at once: more "
+                f"than {rate:g} a second; go on at {state._rows_per_chunk} or more, or without a rate, or give another "
+                "state file to begin anew"
+            )
         state.sent_before = state.sent
         return state
 
@@ -106,6 +140,7 @@ class ReplayState:
             "version": VERSION,
             "name": self.name,
             "asked": self._asked,
+            "rowsPerChunk": self._rows_per_chunk,
             "chunks": [asdict(one) for one in self.chunks],
             "counts": self._counts,
         }
@@ -121,61 +156,107 @@ class ReplayState:
 def plan_chunks(
     spark: SparkSession, place: Place, topics: Sequence[str], selection: Selection, rows_per_chunk: int
 ) -> list[Chunk]:
-    """Chunks of about so many messages, oldest first."""
+    """Chunks of at most so many messages. Those of one queue are in their order, and what is archived goes by hours."""
     chunks: list[Chunk] = []
-    beyond: dict[MessageQueue, int] = {}
+    source: Mapping[str, str] | None = place.source if place.is_live else None
     if place.archive is not None:
-        catalog = Catalog(Folder(spark, place.archive))
-        chunks += file_chunks(catalog.files(), topics, rows_per_chunk)
-        beyond = catalog.positions()
-    if place.is_live:
-        if "store" in place.source:
-            ranges = _store_bounds(spark, place.source, topics)
-        else:
-            ranges = _bounds({"subscribe": ",".join(topics), **place.source, **selection.starting_options()})
-        ahead = {queue: (max(start, beyond.get(queue, 0)), end) for queue, (start, end) in ranges.items()}
-        chunks += queue_chunks(ahead, rows_per_chunk)
+        positions = Catalog(Folder(spark, place.archive)).positions()
+        queues = sum(queue.topic in topics for queue in positions)
+        rows = selection.applied(read_archive(spark, place.archive, topics=topics))
+        chunks += block_chunks(_blocks(rows, max(1, rows_per_chunk // max(1, queues))), rows_per_chunk)
+        if source is not None:
+            source = beyond_archive(source, positions, topics)
+    if source is not None:
+        options = {"subscribe": ",".join(topics), **source}
+        if "startingOffsets" not in options:
+            options |= selection.starting_options()
+        chunks += queue_chunks(_bounds(options), rows_per_chunk)
     return chunks
 
 
-def file_chunks(files: Sequence[ArchivedFile], topics: Sequence[str], rows_per_chunk: int) -> list[Chunk]:
-    """Whole files in the order of their hours, as many as fit; a large one makes a chunk of its own."""
-    chunks: list[Chunk] = []
-    held: list[str] = []
-    rows = 0
-    for one in sorted(files, key=lambda file: (file.date, file.hour, file.path)):
-        if one.topic not in topics:
-            continue
-        if held and rows + one.rows > rows_per_chunk:
-            chunks.append(Chunk(tuple(topics), tuple(held)))
-            held, rows = [], 0
-        held.append(one.path)
-        rows += one.rows
-    if held:
-        chunks.append(Chunk(tuple(topics), tuple(held)))
-    return chunks
+def block_chunks(blocks: Sequence[Block], rows_per_chunk: int) -> list[Chunk]:
+    """As many blocks as fit, oldest hours first, all queues alike; blocks of a queue in the order of their offsets."""
+    latest: dict[MessageQueue, str] = {}
+    turns: Counter[tuple[str, MessageQueue]] = Counter()
+    ranked: list[tuple[str, int, MessageQueue, Block]] = []
+    for block in sorted(blocks, key=lambda one: one.first):
+        # A clock that was set back does not bring a queue's later messages before its earlier ones.
+        hour = latest[block.queue] = max(latest.get(block.queue, ""), block.hours[0])
+        ranked.append((hour, turns[hour, block.queue], block.queue, block))
+        turns[hour, block.queue] += 1
+    chunks = []
+    held: list[Block] = []
+    for *_, block in sorted(ranked, key=lambda one: one[:3]):
+        if held and sum(one.rows for one in held) + block.rows > rows_per_chunk:
+            chunks.append(_chunk_of(held))
+            held = []
+        held.append(block)
+    return [*chunks, _chunk_of(held)] if held else []
 
 
 def queue_chunks(ranges: Mapping[MessageQueue, tuple[int, int]], rows_per_chunk: int) -> list[Chunk]:
     """Of all queues alike, so that each chunk has a share of every queue that is not at its end."""
-    at = {queue: start for queue, (start, end) in ranges.items() if start < end}
+    at = {queue: start for queue, (start, end) in sorted(ranges.items()) if start < end}
     chunks = []
     while at:
-        share = max(1, rows_per_chunk // len(at))
-        to = {queue: min(start + share, ranges[queue][1]) for queue, start in at.items()}
-        assign: dict[str, dict[str, list[int]]] = {}
-        for queue in sorted(at):
-            assign.setdefault(queue.topic, {}).setdefault(queue.broker_name, []).append(queue.queue_id)
-        topics = tuple(sorted({queue.topic for queue in at}))
-        chunks.append(Chunk(topics, (), json.dumps(assign), json.dumps(nested(at)), json.dumps(nested(to))))
-        at = {queue: end for queue, end in to.items() if end < ranges[queue][1]}
+        # Those that had no place in this chunk are first in the next one.
+        some = list(at)[:rows_per_chunk]
+        taken = {}
+        for queue in some:
+            start, last = at.pop(queue), ranges[queue][1]
+            end = min(start + rows_per_chunk // len(some), last)
+            taken[queue] = (start, end)
+            if end < last:
+                at[queue] = end
+        chunks.append(_chunk(taken))
     return chunks
+
+
+def _chunk(ranges: Mapping[MessageQueue, tuple[int, int]], hours: tuple[str, ...] = ()) -> Chunk:
+    assign: dict[str, dict[str, list[int]]] = {}
+    for queue in sorted(ranges):
+        assign.setdefault(queue.topic, {}).setdefault(queue.broker_name, []).append(queue.queue_id)
+    starting = nested({queue: start for queue, (start, _) in ranges.items()})
+    ending = nested({queue: end for queue, (_, end) in ranges.items()})
+    return Chunk(json.dumps(assign), json.dumps(starting), json.dumps(ending), hours)
+
+
+def _chunk_of(blocks: Sequence[Block]) -> Chunk:
+    """Blocks of a queue follow each other."""
+    ranges: dict[MessageQueue, tuple[int, int]] = {}
+    for block in blocks:
+        start, _ = ranges.get(block.queue, (block.first, 0))
+        ranges[block.queue] = (start, block.last + 1)
+    return _chunk(ranges, tuple(sorted({hour for block in blocks for hour in block.hours})))
+
+
+def _blocks(rows: DataFrame, rows_per_block: int) -> list[Block]:
+    """The rows of an archive, so many of a queue each, counted by Spark."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    queue = ("topic", "brokerName", "queueId")
+    place = f.dense_rank().over(Window.partitionBy(*queue).orderBy("queueOffset"))
+    numbered = rows.select(
+        *queue,
+        "queueOffset",
+        f.format_string(HOUR, "date", "hour").alias("hour"),
+        f.floor((place - 1) / rows_per_block).alias("block"),
+    )
+    found = numbered.groupBy(*queue, "block").agg(
+        f.min("queueOffset"), f.max("queueOffset"), f.count(f.lit(1)), f.sort_array(f.collect_set("hour"))
+    )
+    return [
+        Block(MessageQueue(row[0], row[1], row[2]), row[4], row[5], row[6], tuple(row[7])) for row in found.collect()
+    ]
 
 
 def _bounds(options: Mapping[str, str]) -> dict[MessageQueue, tuple[int, int]]:
     """Where each queue begins and ends now, as the options say."""
+    from fusee.pipeline.reading import open_view
+
     asked = read_options(options, reading="batch")
-    view = ClusterView(asked)
+    view = open_view(asked)
     try:
         bounds = view.bounds(view.queues(asked.topics))
         starts = starting_positions(asked, bounds, view)
@@ -183,17 +264,6 @@ def _bounds(options: Mapping[str, str]) -> dict[MessageQueue, tuple[int, int]]:
     finally:
         view.close()
     return {queue: (start, ends[queue]) for queue, start in starts.items()}
-
-
-def _store_bounds(
-    spark: SparkSession, source: Mapping[str, str], topics: Sequence[str]
-) -> dict[MessageQueue, tuple[int, int]]:
-    """The same for store directories, which are looked through."""
-    from pyspark.sql import functions as f
-
-    rows = live(spark, source, topics).groupBy("topic", "brokerName", "queueId")
-    found = rows.agg(f.min("queueOffset"), f.max("queueOffset")).collect()
-    return {MessageQueue(row[0], row[1], row[2]): (row[3], row[4] + 1) for row in found}
 
 
 def _tupled(value: Any) -> Any:

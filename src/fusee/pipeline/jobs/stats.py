@@ -35,7 +35,8 @@ def stats(
     """Counts the chosen messages of these topics; with `report_path` also as a page with charts.
 
     Sizes are those of bodies. Skew of a topic is how many times the fullest of its queues has the messages of an
-    average one. Hours are those in which the broker stored a message, in UTC.
+    average one. Hours are those in which the broker stored a message, in UTC. A message with several keys counts for
+    each of them; the share of a key is that of the messages of its topic.
     """
     from pyspark.sql import functions as f
 
@@ -68,7 +69,7 @@ def stats(
             "tags", ("topic", "tag", "messages", "bytes"), tuple((t, tag or "-", n, size) for t, tag, n, size in by_tag)
         ),
         Table("hours (UTC)", ("hour", "messages", "bytes"), tuple(by_hour)),
-        Table("hot keys", ("topic", "key", "messages", "share"), tuple(hot)),
+        Table("hot keys", ("topic", "key", "messages", "bytes", "share"), tuple(hot)),
     ]
     facts = {
         "messages": sum(row[1] for row in by_topic),
@@ -128,11 +129,11 @@ def _by_hour(rows: DataFrame) -> list[tuple[str, int, int]]:
 def _hot_keys(rows: DataFrame, top: int) -> list[tuple[Any, ...]]:
     from pyspark.sql import functions as f
 
-    keyed = rows.where("keys is not null").select("topic", f.explode(f.split("keys", " ")).alias("key"))
-    counts = keyed.where("key <> ''").groupBy("topic", "key").agg(f.count(f.lit(1)).alias("n"))
+    keyed = rows.where("keys is not null").select("topic", f.explode(f.split("keys", " ")).alias("key"), "size")
+    counts = keyed.where("key <> ''").groupBy("topic", "key").agg(f.count(f.lit(1)).alias("n"), f.sum("size"))
     totals: dict[str, int] = dict(rows.groupBy("topic").count().collect())
     found = counts.orderBy(f.desc("n"), "topic", "key").limit(top).collect()
-    return [(topic, key, n, f"{n / totals[topic]:.1%}") for topic, key, n in found]
+    return [(topic, key, n, size or 0, f"{n / totals[topic]:.1%}") for topic, key, n, size in found]
 
 
 def _hour(second: int, precision_s: int) -> str:
@@ -157,8 +158,10 @@ def _report(
     report.chart(bars("Messages by topic", [(row[0], row[1]) for row in by_topic]))
     report.chart(bars("Skew of queues: the fullest beside the average", [(row[0], row[6]) for row in by_topic]))
     report.chart(bars("Messages by tag", [(f"{topic} {tag or '-'}", n) for topic, tag, n, _ in by_tag[:TOP]]))
+    report.chart(bars("Bytes by tag", [(f"{topic} {tag or '-'}", size) for topic, tag, _, size in by_tag[:TOP]]))
     if hot:
-        report.chart(bars("Hot keys", [(f"{topic} {key}", n) for topic, key, n, _ in hot]))
+        report.chart(bars("Hot keys", [(f"{topic} {key}", n) for topic, key, n, *_ in hot]))
+        report.chart(bars("Bytes by hot key", [(f"{topic} {key}", size) for topic, key, _, size, _ in hot]))
     for table in tables:
         report.heading(table.title)
         report.table(table.heads, table.rows)

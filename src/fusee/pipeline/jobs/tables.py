@@ -6,10 +6,11 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from fusee.errors import ConfigError
+from fusee.errors import ConfigError, TopicNotFoundError
 from fusee.pipeline.jobs.archive import read_archive
 from fusee.pipeline.jobs.catalog import Catalog
 from fusee.pipeline.jobs.folders import Folder
+from fusee.pipeline.options import Topics, read_options
 from fusee.pipeline.positions import nested
 from fusee.pipeline.registration import register
 from fusee.pipeline.schema import COLUMNS
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from fusee.message.model import MessageQueue
 
 NAMES: Final = tuple(column.name for column in COLUMNS)
 
@@ -46,26 +49,49 @@ def read_place(spark: SparkSession, place: Place, topics: Sequence[str]) -> Data
     register(spark)
     if place.archive is None:
         return live(spark, place.source, topics)
-    archived = read_archive(spark, place.archive).where(_topic_in(topics)).select(*NAMES)
+    archived = read_archive(spark, place.archive, topics=topics).select(*NAMES)
     if not place.is_live:
         return archived
-    positions = Catalog(Folder(spark, place.archive)).positions()
-    beyond = {queue: queue_offset for queue, queue_offset in positions.items() if queue.topic in topics}
-    source = dict(place.source)
-    if beyond:
-        source["startingOffsets"] = json.dumps(nested(beyond))
-    return archived.unionByName(live(spark, source, topics))
+    beyond = beyond_archive(place.source, Catalog(Folder(spark, place.archive)).positions(), topics)
+    return archived if beyond is None else archived.unionByName(live(spark, beyond, topics))
+
+
+def beyond_archive(
+    source: Mapping[str, str], positions: Mapping[MessageQueue, int], topics: Sequence[str]
+) -> Mapping[str, str] | None:
+    """Options that read what the source has behind these positions; None when it has none of the topics any more.
+
+    Topics, brokers and queues that only the archive has are left out. A topic that neither has stays, for the read to
+    say so.
+    """
+    from fusee.pipeline.reading import open_view
+
+    archived = {queue.topic for queue in positions}
+    there: list[MessageQueue] = []
+    asked: list[str] = []
+    view = open_view(read_options({"subscribe": ",".join(topics), **source}, reading="batch"))
+    try:
+        for topic in topics:
+            try:
+                there += view.queues(Topics(names=(topic,)))
+            except TopicNotFoundError:
+                if topic in archived:
+                    continue
+            asked.append(topic)
+    finally:
+        view.close()
+    if not asked:
+        return None
+    options = {**source, "subscribe": ",".join(asked)}
+    if beyond := {queue: positions[queue] for queue in there if queue in positions}:
+        options["startingOffsets"] = json.dumps(nested(beyond))
+    return options
 
 
 def live(spark: SparkSession, source: Mapping[str, str], topics: Sequence[str]) -> DataFrame:
     """What the brokers, or the store directories, hold of these topics now."""
     options = {"subscribe": ",".join(topics), **source}
     return spark.read.format("fusee").options(**options).load().select(*NAMES)
-
-
-def _topic_in(topics: Sequence[str]) -> str:
-    quoted = ", ".join(sql_text(topic) for topic in topics)
-    return f"topic in ({quoted})"
 
 
 def sql_text(text: str) -> str:
