@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 from collections import Counter
 from pathlib import Path
 
@@ -16,42 +15,49 @@ import pytest
 import fusee.sync
 from fusee.cluster import LocalCluster
 from tests.cluster.test_local import SMALL
-from tests.pipeline.kill.driver import driver, wait_for_batches, workers_of
-from tests.pipeline.kill.write_until_killed import ROWS, TOPICS, done_batches
+from tests.pipeline.kill.driver import driver, kill_python_worker, said, wait_for_a_moment, wait_for_batches
+from tests.pipeline.kill.streams import WAYS, done_batches
+from tests.pipeline.kill.write_until_killed import ROWS, TOPICS
 from tests.pipeline.written import messages_in
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(3000)]
 
 PROGRAM = "tests.pipeline.kill.write_until_killed"
-ROUNDS = 8 if os.environ.get("FUSEE_LONG") else 1
+IS_LONG = bool(os.environ.get("FUSEE_LONG"))
+ROUNDS = 8 if IS_LONG else 1
+GROUPS = (1, 2) if IS_LONG else (1,)
 
 
-def test_every_row_is_written_whoever_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("groups", GROUPS)
+def test_every_row_is_written_whoever_is_killed(groups: int, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     chooser = random.Random(seed)
     folder = tmp_path / "driver"
     folder.mkdir()
-    with LocalCluster(tmp_path / "cluster", groups=1, replicas=1, name_servers=1, settings=SMALL) as cluster:
+    with LocalCluster(tmp_path / "cluster", groups=groups, replicas=1, name_servers=1, settings=SMALL) as cluster:
         with fusee.sync.connect(cluster.name_servers) as mq:
             for topic in TOPICS.values():
                 mq.admin.create_topic(topic, read_queues=4, write_queues=4)
-        for _ in range(ROUNDS):
+        brokers = [name for name in cluster.nodes if name.startswith("broker")]
+        for number in range(ROUNDS):
             kinds = ["worker", "broker"]
             chooser.shuffle(kinds)
-            with driver(PROGRAM, cluster.name_servers, folder, "1000000") as running:
-                wait_for_batches(running, 2, folder)
+            with driver(PROGRAM, cluster.name_servers, folder, WAYS[number % 2], "1000000") as running:
+                wait_for_batches(running, 1, folder)
                 for kind in kinds:
+                    wait_for_a_moment(chooser)
                     if kind == "broker":
-                        cluster.kill("broker-a")
-                        cluster.restart("broker-a")
+                        broker = chooser.choice(brokers)
+                        cluster.kill(broker)
+                        cluster.restart(broker)
                     else:
-                        for pid in chooser.sample(found := workers_of(running.pid), min(1, len(found))):
-                            os.kill(pid, signal.SIGKILL)
-                    wait_for_batches(running, chooser.randrange(1, 4), folder)
+                        kill_python_worker(running, chooser)
+                    wait_for_batches(running, chooser.randrange(1, 3), folder)
+                wait_for_a_moment(chooser)
             # Leaving kills the driver, in the middle of whatever it does.
-        batches = 2 + max(done_batches(str(folder), topic) for topic in TOPICS.values())
-        with driver(PROGRAM, cluster.name_servers, folder, str(batches)) as last:
-            assert last.wait(600) == 0, (folder / "driver.log").read_text()[-5000:]
+        batches = 2 + max(done_batches(folder / topic) for topic in TOPICS.values())
+        with driver(PROGRAM, cluster.name_servers, folder, "local", str(batches)) as last:
+            assert last.wait(600) == 0, said(folder)
         told = f"seed {seed}"
         wanted = set(range(ROWS * batches))
         found_once = Counter(

@@ -114,7 +114,9 @@ def _by_topic(rows: DataFrame) -> list[tuple[Any, ...]]:
 def _counted(grouped: Any, limit: int) -> list[tuple[Any, ...]]:
     from pyspark.sql import functions as f
 
-    found = grouped.agg(f.count(f.lit(1)).alias("n"), f.sum("size").alias("bytes")).orderBy(f.desc("n"))
+    found = grouped.agg(f.count(f.lit(1)).alias("n"), f.sum("size").alias("bytes")).orderBy(
+        f.desc("n"), "topic", "tags"
+    )
     return [tuple(row) for row in found.limit(limit).collect()]
 
 
