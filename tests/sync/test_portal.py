@@ -191,6 +191,33 @@ def test_ctrl_c_cancels_the_call_and_raises_where_it_waits() -> None:
     assert ended == (0, ["waiting", "cancelled", "interrupted", "still works"], "")
 
 
+def test_signal_that_wakes_nobody_is_seen_all_the_same() -> None:
+    ended = run_program(
+        """
+        import asyncio
+        import _thread
+        import sys
+        import threading
+        from fusee.sync.portal import portal
+
+        async def wait():
+            looks = 0
+            while looks < 1000:  # so often that the main thread is asleep
+                await asyncio.sleep(0)
+                frame = sys._current_frames()[threading.main_thread().ident]
+                looks = looks + 1 if frame.f_code.co_name == "wait" else 0
+            _thread.interrupt_main()  # sets the mark of a signal, and wakes nobody
+            await asyncio.Event().wait()
+
+        try:
+            portal().call(wait)
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    )
+    assert ended == (0, ["interrupted"], "")
+
+
 # The end of the interpreter
 
 

@@ -6,6 +6,7 @@ callers of all threads, and is a daemon: it keeps no program alive.
 An exception that a signal raises in the waiting thread, such as Ctrl-C, cancels the task; the caller gets it when the
 task has ended, or after a while when it does not. It may come when the task has ended and its result is on the way. A
 call whose result must not be lost, because it is a message, or something that is open now, is made by `deliver`.
+Python does not see a signal that comes just before its thread falls asleep, so the thread looks up now and then.
 
 A fork copies the objects of the parent but not the thread. What was made before is of no use in the child, and says so
 (ClientStateError); a new call gets a new loop. What the child has inherited is kept as it is and never closed there:
@@ -44,6 +45,7 @@ T = TypeVar("T")
 
 _CANCEL_PATIENCE: Final = 2.0
 _CLOSE_PATIENCE: Final = 5.0
+_LOOK_UP: Final = 0.5
 
 
 class Call(Future[T]):
@@ -64,6 +66,12 @@ class Call(Future[T]):
             return False
         self._loop.call_soon_threadsafe(self.give_up)
         return True
+
+    def await_end(self) -> None:
+        """Until it is done. What a signal's handler raises comes out of this, and nothing else."""
+        with self._condition:
+            while not self.done():
+                self._condition.wait(_LOOK_UP)
 
     # On the loop
 
@@ -143,6 +151,7 @@ class Portal:
     def _wait(self, call: Call[T], function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             self._begin(call, function, *args, **kwargs)
+            call.await_end()
             if call.exception() is None:
                 return call.result()
         except BaseException:
