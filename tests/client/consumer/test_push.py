@@ -203,6 +203,24 @@ def test_commits_of_a_queue_are_made_in_turn(monkeypatch: pytest.MonkeyPatch) ->
     stage(scene)
 
 
+def test_offset_that_is_said_while_the_broker_is_asked_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(on: Stage) -> None:
+        session = await on.world.session()
+        await on.consumer(Notes())
+        await on.world.do(session.read_route("orders"))
+        offsets = BrokerOffsets(session, GROUP)
+
+        async def said_meanwhile(*_: Any) -> int:
+            offsets.update(queue(), 2)
+            return 0
+
+        monkeypatch.setattr(session.calls, "query_offset", said_meanwhile)
+        assert await on.world.do(offsets.load(queue())) == 0
+        assert offsets.cached(queue()) == 2
+
+    stage(scene)
+
+
 def test_close_when_a_listener_does_not_end_leaves_its_message_to_others(caplog: pytest.LogCaptureFixture) -> None:
     async def scene(on: Stage) -> None:
         notes = Notes()

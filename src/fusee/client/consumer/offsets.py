@@ -158,6 +158,7 @@ class BrokerOffsets(_Table):
         self._group = group
 
     async def load(self, queue: MessageQueue) -> int | None:
+        before, cached = self._reached.get(queue), self.cached(queue)
         address = await broker_address(self._session, queue)
         try:
             committed_offset = await self._session.calls.query_offset(address, self._group, queue.topic, queue.queue_id)
@@ -166,7 +167,8 @@ class BrokerOffsets(_Table):
             if other is None:
                 raise
             committed_offset = await self._session.calls.query_offset(other, self._group, queue.topic, queue.queue_id)
-        if committed_offset is not None:
+        # What was said while the broker was asked is newer than its answer.
+        if committed_offset is not None and self._reached.get(queue) is before and self.cached(queue) == cached:
             self._reached[queue] = _Reached(committed_offset)
         return committed_offset
 
