@@ -120,7 +120,7 @@ def push_filters(spark: SparkSession) -> bool:
     session: Any = getattr(spark, "_jsparkSession", None)
     if session is None:
         return False  # of Spark Connect: its optimizer is elsewhere, and py4j need not be here
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
 
     try:
         _install(spark, session)

@@ -292,6 +292,22 @@ def test_local_offsets_survive_the_process(tmp_path: Path) -> None:
     asyncio.run(second())
 
 
+def test_local_offset_that_is_said_while_the_file_is_read_stays(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.json"
+    path.write_bytes(GOLDEN.read_bytes())
+
+    async def scene() -> None:
+        offsets = LocalOffsets(path)
+        loading = asyncio.create_task(offsets.load(Q0))
+        await asyncio.sleep(0)  # it has begun
+        offsets.update(Q0, 50)
+        assert await loading == 42
+        assert offsets.cached(Q0) == 50
+        await offsets.close()
+
+    asyncio.run(scene())
+
+
 def test_local_offsets_are_read_as_java_writes_them(tmp_path: Path) -> None:
     path = tmp_path / "offsets.json"
     path.write_bytes(GOLDEN.read_bytes())

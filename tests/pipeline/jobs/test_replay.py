@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
     from fusee.client.received import ReceivedMessage
     from fusee.sync import EmbeddedServer
+
+
+def resumable(server: EmbeddedServer, state: Path) -> dict[str, Any]:
+    """Of a replay of orders to the topic `again` of the same cluster, which its state remembers."""
+    here = {"nameServer": server.name_server}
+    return {"place": Place(here), "topics": ["orders"], "sink": here, "to_topic": "again", "state_path": state}
 
 
 def fill(server: EmbeddedServer, count: int) -> None:
@@ -85,17 +91,17 @@ def test_replay_that_is_stopped_goes_on_where_it_was(
     spark: SparkSession, server: EmbeddedServer, tmp_path: Path
 ) -> None:
     fill(server, 12)
-    here, state = {"nameServer": server.name_server}, tmp_path / "state.json"
+    state = tmp_path / "state.json"
+    arguments = resumable(server, state)
     stops = iter([False, True])
-    arguments = {"place": Place(here), "topics": ["orders"], "sink": here, "to_topic": "again", "state_path": state}
-    first = replay(spark, **arguments, chunk_rows=4, is_stopped=lambda: next(stops, True))  # type: ignore[arg-type]
+    first = replay(spark, **arguments, chunk_rows=4, is_stopped=lambda: next(stops, True))
     assert not first.is_good
     assert 0 < len(read(server, "again")) < 12
-    second = replay(spark, **arguments)  # type: ignore[arg-type]
+    second = replay(spark, **arguments)
     assert second.is_good
     assert numbers(read(server, "again")) == list(range(12))
     with pytest.raises(ConfigError, match="another replay"):
-        replay(spark, **{**arguments, "to_topic": "orders"})  # type: ignore[arg-type]
+        replay(spark, **{**arguments, "to_topic": "orders"})
 
 
 def test_replay_of_a_chunk_that_was_sent_already_sends_nothing_twice(
@@ -103,14 +109,14 @@ def test_replay_of_a_chunk_that_was_sent_already_sends_nothing_twice(
 ) -> None:
     """As when the program dies between the sink's commit and the state file."""
     fill(server, 8)
-    here, state = {"nameServer": server.name_server}, tmp_path / "state.json"
-    arguments = {"place": Place(here), "topics": ["orders"], "sink": here, "to_topic": "again", "state_path": state}
+    state = tmp_path / "state.json"
+    arguments = resumable(server, state)
     stops = iter([False, True])
-    replay(spark, **arguments, chunk_rows=4, is_stopped=lambda: next(stops, True))  # type: ignore[arg-type]
+    replay(spark, **arguments, chunk_rows=4, is_stopped=lambda: next(stops, True))
     text = state.read_text()
-    replay(spark, **arguments)  # type: ignore[arg-type]
+    replay(spark, **arguments)
     state.write_text(text)
-    replay(spark, **arguments)  # type: ignore[arg-type]
+    replay(spark, **arguments)
     assert numbers(read(server, "again")) == list(range(8))
 
 
@@ -162,17 +168,17 @@ def test_replay_planned_without_a_rate_is_not_resumed_at_one_that_it_cannot_keep
     spark: SparkSession, server: EmbeddedServer, tmp_path: Path
 ) -> None:
     fill(server, 8)
-    here, state = {"nameServer": server.name_server}, tmp_path / "state.json"
-    arguments = {"place": Place(here), "topics": ["orders"], "sink": here, "to_topic": "again", "state_path": state}
-    looked = replay(spark, **arguments, dry_run=True)  # type: ignore[arg-type]
+    state = tmp_path / "state.json"
+    arguments = resumable(server, state)
+    looked = replay(spark, **arguments, dry_run=True)
     assert looked.facts["would be sent"] == 8
     assert not state.exists()
-    replay(spark, **arguments, is_stopped=lambda: True)  # type: ignore[arg-type]
+    replay(spark, **arguments, is_stopped=lambda: True)
     with pytest.raises(ConfigError, match="or without a rate"):
-        replay(spark, **arguments, rate=4)  # type: ignore[arg-type]
+        replay(spark, **arguments, rate=4)
     assert read(server, "again") == []
-    assert replay(spark, **arguments).facts["sent"] == 8  # type: ignore[arg-type]
-    assert replay(spark, **arguments, dry_run=True).facts["would be sent"] == 0  # type: ignore[arg-type]
+    assert replay(spark, **arguments).facts["sent"] == 8
+    assert replay(spark, **arguments, dry_run=True).facts["would be sent"] == 0
 
 
 @pytest.mark.parametrize("chunk_rows", [7, 100])
@@ -206,7 +212,7 @@ def test_replay_that_goes_on_when_files_were_put_together_meanwhile_sends_the_re
         for number in range(10, 20):
             mq.send("orders", b"%d" % number)
     archive(spark, to=to, topics=["orders"], source=here, compact_after=False)
-    arguments = {
+    arguments: dict[str, Any] = {
         "place": Place({}, to),
         "topics": ["orders"],
         "sink": here,
@@ -215,10 +221,10 @@ def test_replay_that_goes_on_when_files_were_put_together_meanwhile_sends_the_re
         "chunk_rows": 6,
     }
     stops = iter([False, True])
-    replay(spark, **arguments, is_stopped=lambda: next(stops, True))  # type: ignore[arg-type]
+    replay(spark, **arguments, is_stopped=lambda: next(stops, True))
     assert 0 < len(read(server, "again")) < 20
     assert compact(spark, archive_path=to).facts["changes"] == 1
-    assert replay(spark, **arguments).facts["sent"] == 20  # type: ignore[arg-type]
+    assert replay(spark, **arguments).facts["sent"] == 20
     assert numbers(read(server, "again")) == list(range(20))
 
 
@@ -242,7 +248,13 @@ def test_replay_by_time_takes_what_was_stored_then(
         archive(spark, to=str(tmp_path / "a"), topics=["orders"], source=here)
         place = Place({}, str(tmp_path / "a"))
     selection = Selection(since=moments[1], until=moments[2])
-    arguments = {"place": place, "topics": ["orders"], "sink": here, "to_topic": "again", "selection": selection}
-    assert replay(spark, **arguments, dry_run=True).facts["would be sent"] == 4  # type: ignore[arg-type]
-    assert replay(spark, **arguments).facts["sent"] == 4  # type: ignore[arg-type]
+    arguments: dict[str, Any] = {
+        "place": place,
+        "topics": ["orders"],
+        "sink": here,
+        "to_topic": "again",
+        "selection": selection,
+    }
+    assert replay(spark, **arguments, dry_run=True).facts["would be sent"] == 4
+    assert replay(spark, **arguments).facts["sent"] == 4
     assert numbers(read(server, "again")) == [3, 4, 5, 6]

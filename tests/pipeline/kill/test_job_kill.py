@@ -10,7 +10,9 @@ import json
 import os
 import random
 import signal
+import subprocess
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +45,10 @@ def orders(server: EmbeddedServer) -> EmbeddedServer:
     return server
 
 
+def is_at(step: int, done: Callable[[], int], running: subprocess.Popen[str]) -> bool:
+    return done() >= step or running.poll() is not None
+
+
 def run_again_after_kills(
     command: tuple[str, ...], server: EmbeddedServer, folder: Path, done: Callable[[], int], chooser: random.Random
 ) -> None:
@@ -52,7 +58,7 @@ def run_again_after_kills(
     for _ in range(KILLS):
         with program(*arguments, folder=folder, environment=environment) as running:
             enough = done() + chooser.randrange(1, 3)
-            seen("a step of the job", lambda enough=enough: done() >= enough or running.poll() is not None)  # type: ignore[misc]
+            seen("a step of the job", partial(is_at, enough, done, running))
             wait_for_a_moment(chooser)
             assert running.poll() is None, said(folder)
             chooser.choice([os.kill, os.killpg])(running.pid, signal.SIGKILL)

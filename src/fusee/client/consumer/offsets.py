@@ -52,7 +52,10 @@ class OffsetStore(Protocol):
     """Offsets of one group, by queue."""
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """The offset written down, None when there is none; it is then in memory too. Raises when it is not known."""
+        """The offset written down, None when there is none. Raises when it is not known.
+
+        It is in memory then, unless an `update` came meanwhile.
+        """
 
     def update(self, queue: MessageQueue, next_offset: int, *, increase_only: bool = False) -> None:
         """Consumed up to here."""
@@ -148,6 +151,16 @@ class _Table:
     def remove(self, queue: MessageQueue) -> None:
         self._reached.pop(queue, None)
 
+    def _seen(self, queue: MessageQueue) -> object:
+        """What is in memory before what is written down is looked up."""
+        reached = self._reached.get(queue)
+        return reached and (reached, reached.next_offset, reached.is_lowered)
+
+    def _found(self, queue: MessageQueue, written_offset: int | None, seen: object) -> None:
+        """Put it into memory, unless an offset was said meanwhile: that is newer."""
+        if written_offset is not None and self._seen(queue) == seen:
+            self._reached[queue] = _Reached(written_offset)
+
 
 class BrokerOffsets(_Table):
     """Offsets of a group that shares its queues, each kept by the broker that has the queue."""
@@ -158,7 +171,7 @@ class BrokerOffsets(_Table):
         self._group = group
 
     async def load(self, queue: MessageQueue) -> int | None:
-        before, cached = self._reached.get(queue), self.cached(queue)
+        seen = self._seen(queue)
         address = await broker_address(self._session, queue)
         try:
             committed_offset = await self._session.calls.query_offset(address, self._group, queue.topic, queue.queue_id)
@@ -167,9 +180,7 @@ class BrokerOffsets(_Table):
             if other is None:
                 raise
             committed_offset = await self._session.calls.query_offset(other, self._group, queue.topic, queue.queue_id)
-        # What was said while the broker was asked is newer than its answer.
-        if committed_offset is not None and self._reached.get(queue) is before and self.cached(queue) == cached:
-            self._reached[queue] = _Reached(committed_offset)
+        self._found(queue, committed_offset, seen)
         return committed_offset
 
     async def _other_address(self, queue: MessageQueue, failed: str) -> str | None:
@@ -286,10 +297,10 @@ class LocalOffsets(_Table):
 
     async def load(self, queue: MessageQueue) -> int | None:
         """Raises ConfigError when another consumer holds the file, StoreError when it cannot be read."""
+        seen = self._seen(queue)
         await self._to_the_end(self._read())
         saved_offset = self._saved.get(queue)
-        if saved_offset is not None:
-            self._reached[queue] = _Reached(saved_offset)
+        self._found(queue, saved_offset, seen)
         return saved_offset
 
     def pull_commit(self, queue: MessageQueue) -> int | None:
