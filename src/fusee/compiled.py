@@ -56,7 +56,7 @@ HOT_MODULES: Final = (
 
 FOLDER: Final = "__compiled__"
 SOURCE_SUFFIXES: Final = (".py", ".pxd", ".pyx")
-SHARED_SOURCES: Final = (("message", "crc32.h"),)
+SHARED_SOURCES: Final = (("message", "crc32.h"), ("message", "property_keys.h"), ("message", "prefetch.h"))
 """What more than one of them is compiled from."""
 PURE_VARIABLE: Final = "FUSEE_PURE"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
 from itertools import pairwise
 from struct import unpack_from
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,10 @@ from fusee.errors import MessageError
 from fusee.message.batch import BatchElement, join_batch, split_batch
 from fusee.message.record_layout import body_crc, pack_record, record_bounds
 from fusee.store.batch_body import BatchBody
+from fusee.store.dispatch_batch import key_prefixes
+from fusee.store.key_hash import index_hash
+from fusee.store.record_keys import find_keys_of
+from tests.store.test_dispatch_batch import PIECES
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -46,7 +52,7 @@ def test_packed_records_are_those_that_are_packed_one_by_one(
     assert body.elements == elements
     assert body.body_size_largest == max(len(element.body) for element in elements)
     assert body.has_zero_properties == any(b"\0" in element.properties_bytes for element in elements)
-    packed, starts, properties_starts = body.pack(
+    packed, starts, keys = body.pack(
         bytes([len(topic)]) + topic,
         queue_id,
         queue_offset,
@@ -81,10 +87,52 @@ def test_packed_records_are_those_that_are_packed_one_by_one(
         )
     assert packed == expected
     assert starts.tolist() == [*(place - log_offset for place in places), len(packed)]
-    assert [packed[start:end] for start, end in zip(properties_starts, starts[1:], strict=True)] == [
-        element.properties_bytes for element in elements
-    ]
+    assert keys is None
     assert body.packed_size(len(topic)) == len(expected)
+
+
+@pytest.mark.parametrize("size", [*range(66), 79, 80, 255, 256, 257, 271, 272, 319, 320, 511, 512, 1023, 1024, 4111])
+def test_sums_are_those_of_the_bodies_whatever_their_size(size: int) -> None:
+    bodies = [random.Random(size * 8 + shift).randbytes(size) for shift in range(8)]
+    # bodies begin at places of every kind
+    elements = [BatchElement(0, body, b"k" * shift) for shift, body in enumerate(bodies)]
+    host = bytes(8)
+    packed, starts, _ = BatchBody(join_batch(elements)).pack(b"\x01T", 1, 2, 3, 0, 4, host, 5, host, 0, 0)
+    for start, body in zip(starts[:-1].tolist(), bodies, strict=True):
+        body_start, body_end, *_ = record_bounds(packed, start, len(packed))
+        assert packed[body_start:body_end] == body
+        assert unpack_from(">I", packed, start + 8) == (body_crc(body),)
+
+
+@given(st.lists(PIECES.map(lambda pieces: "\x02".join(pieces).encode()), min_size=1, max_size=40))
+def test_keys_are_those_of_the_properties(properties: list[bytes]) -> None:
+    host = bytes(8)
+    body = BatchBody(join_batch([BatchElement(0, b"", each) for each in properties]))
+    _, _, keys = body.pack(b"\x01T", 1, 2, 3, 0, 4, host, 5, host, 0, 0, key_prefixes("T"))
+    ends = np.cumsum([len(each) for each in properties])
+    starts = ends - [len(each) for each in properties]
+    expected = find_keys_of(memoryview(b"".join(properties)), starts, ends)
+    if expected is None:
+        assert keys is None
+        return
+    assert keys is not None
+    tags_codes, hashes, rows = keys
+    assert tags_codes.tolist() == expected.tags_codes.tolist()
+    count = len(properties)
+    prefixes = np.array([key_prefixes("T")], np.uint32)
+    expected_hashes, expected_rows = expected.index_keys(prefixes, np.zeros(count, np.intp), np.ones(count, np.bool_))
+    assert hashes.tolist() == expected_hashes.tolist()
+    assert rows.tolist() == expected_rows.tolist()
+
+
+def test_records_with_very_many_keys_have_them_all() -> None:
+    keys = " ".join(f"k{number}" for number in range(3_000))
+    body = BatchBody(join_batch([BatchElement(0, b"", f"KEYS\x01{keys}\x02".encode())] * 3))
+    host = bytes(8)
+    _, _, found = body.pack(b"\x01T", 1, 2, 3, 0, 4, host, 5, host, 0, 0, key_prefixes("T"))
+    assert found is not None
+    assert found[1].tolist() == [index_hash("T", key) for key in keys.split(" ")] * 3
+    assert found[2].tolist() == sorted([0, 1, 2] * 3_000)
 
 
 def outcome(data: bytes, count_max: int) -> object:
@@ -125,7 +173,7 @@ def test_what_becomes_of_the_memory_after_it_was_looked_over_changes_no_size(
     sizes = [(len(element.body), len(element.properties_bytes)) for element in elements]
     memory[:] = bytes(data.draw(st.lists(st.integers(1, 255), min_size=len(memory), max_size=len(memory))))
     host = bytes(8)
-    packed, starts, _ = body.pack(b"\x01T", 1, 2, 3, 0, 4, host, 5, host, 0, 0)
+    packed, starts, _ = body.pack(b"\x01T", 1, 2, 3, 0, 4, host, 5, host, 0, 0, (1, 2))
     found = []
     for start, end in pairwise(starts.tolist()):
         body_start, body_end, _, properties_start, record_end = record_bounds(packed, start, len(packed))
@@ -144,8 +192,10 @@ def test_zero_that_comes_into_properties_later_does_not_reach_the_log() -> None:
     host, reached = bytes(8), False
     # The interpreted form has its own copy, and packs what it looked over.
     with suppress(MessageError):
-        packed, starts, properties_starts = body.pack(b"\x01T", 1, 2, 3, 0, 4, host, 5, host, 0, 0)
-        reached = any(0 in packed[first:end] for first, end in zip(properties_starts, starts[1:], strict=True))
+        packed, starts, _ = body.pack(b"\x01T", 1, 2, 3, 0, 4, host, 5, host, 0, 0)
+        for start in starts[:-1].tolist():
+            _, _, _, properties_start, end = record_bounds(packed, start, len(packed))
+            reached = reached or 0 in packed[properties_start:end]
     assert not reached
 
 

@@ -18,7 +18,7 @@ from fusee.store.dispatch import Dispatcher, LogScanner
 from fusee.store.dispatch_batch import DispatchBatch
 from fusee.store.new_batch import Packed, prepare_batch
 from fusee.store.new_record import NewRecord
-from fusee.store.packed_batch import PackedBatch, note_batch
+from fusee.store.packed_batch import PackedBatch, note_batch, note_prefixes
 from fusee.store.results import Dispatched
 from tests.store.test_commit_log import HOST, new_log
 from tests.store.test_dispatch_batch import PIECES
@@ -57,6 +57,7 @@ class Desk:
             seals=False,
             body_size_max=100_000,
             checked=lambda body, properties: body + properties + 91 + len(topic),
+            key_prefixes=note_prefixes(record),
         )
         log_offset = self.log.place(size)
         packed = pack(self.queue_offset, log_offset, TIME_MS)
@@ -127,10 +128,10 @@ def test_what_arrays_do_not_tell_is_left_to_the_log(topic: str, sys_flag: int, p
     assert Desk().put([BatchElement(0, b"x", properties)], topic, sys_flag) is None
 
 
-def test_batch_of_parts_is_left_to_the_log() -> None:
+def test_batch_without_keys_is_left_to_the_log() -> None:
     desk = Desk()
     packed, log_offset = desk.pack(elements_of(2))
-    without = packed._replace(properties_starts=None)
+    without = packed._replace(keys=None)
     record = NewRecord("orders", 2, b"")
     assert note_batch(desk.log, without, record, 0, log_offset, TIME_MS, lambda level: None) is None
 

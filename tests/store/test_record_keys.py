@@ -74,7 +74,7 @@ def test_no_rows_have_no_keys() -> None:
     assert len(hashes) == len(rows) == 0
 
 
-@pytest.mark.parametrize("size", [1, 7, 8, 9, 200])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 8, 9, 200, 5_000])
 def test_long_keys_and_short_ones(size: int) -> None:
     data = memoryview(b"KEYS\x01" + b"k" * size)
     keys = find_keys_of(data, np.array([0]), np.array([len(data)]))

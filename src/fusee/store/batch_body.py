@@ -7,7 +7,7 @@ The body may lie in memory that its sender can still write to (`fusee.broker.han
 are those that are packed, whatever becomes of it meanwhile.
 
 The compiled form is `batch_body.pyx`, a twin of this module written for C: it copies each body once, from the request
-to its place.
+to its place, and sums it on the way; keys are hashed while their bytes are at hand.
 """
 
 from __future__ import annotations
@@ -21,11 +21,17 @@ import numpy as np
 from fusee.errors import MessageError
 from fusee.message.batch import BATCH_COUNT_MAX, ELEMENT_SIZE_MIN, split_batch
 from fusee.message.record_layout import LENGTHS, MAGIC_V1, PACK_HEAD, RECORD_SIZE_MIN, body_crc
+from fusee.store.record_keys import find_keys_of
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from numpy.typing import NDArray
 
     from fusee.message.batch import BatchElement
+
+    PackedKeys: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.intp]]
+    """The hash of each record's tag, and of all keys as an index stores them, each with the number of its record."""
 
 
 class BatchBody:
@@ -76,12 +82,14 @@ class BatchBody:
         store_host: bytes,
         reconsume_times: int,
         prepared_transaction_offset: int,
-    ) -> tuple[bytes, NDArray[np.int64], NDArray[np.int64]]:
-        """The records of a plain batch from these offsets on, end to end, and where they and their properties lie.
+        key_prefixes: tuple[int, int] | None = None,
+    ) -> tuple[bytes, NDArray[np.int64], PackedKeys | None]:
+        """The records of a plain batch from these offsets on, end to end, where they lie, and their keys.
 
-        The first array has where each record begins in the bytes, and where the last ends; the other where its
-        properties begin, which end with it. `topic` stands behind its length. Raises MessageError when a number does
-        not fit its field.
+        The array has where each record begins in the bytes, and where the last ends. `topic` stands behind its length,
+        `key_prefixes` are the hashes of what stands before its keys, and before its tags; without them no keys are
+        looked for, nor are there any when properties are not ASCII. Raises MessageError when a number does not fit
+        its field.
         """
         parts: list[bytes] = []
         starts: list[int] = [0]
@@ -116,4 +124,12 @@ class BatchBody:
                 queue_offset += 1
         except StructError as error:
             raise MessageError(f"a number does not fit its field of the record: {error}") from error
-        return b"".join(parts), np.array(starts, np.int64), np.array(properties_starts, np.int64)
+        packed, bounds = b"".join(parts), np.array(starts, np.int64)
+        if key_prefixes is None:
+            return packed, bounds, None
+        found = find_keys_of(memoryview(packed), np.array(properties_starts, np.int64), bounds[1:])
+        if found is None:
+            return packed, bounds, None
+        prefixes = np.array([key_prefixes], np.uint32)
+        hashes, rows = found.index_keys(prefixes, np.zeros(self.count, np.intp), np.ones(self.count, np.bool_))
+        return packed, bounds, (found.tags_codes, hashes, rows)

@@ -18,7 +18,23 @@ from fusee.message.record_layout import MAGIC_V1
 
 cdef extern from "crc32.h":
     void fusee_crc_begin() noexcept
-    uint32_t fusee_crc32(const unsigned char *at, size_t size) noexcept nogil
+    uint32_t fusee_copy_crc32(unsigned char *into, const unsigned char *at, size_t size) noexcept nogil
+
+cdef extern from "property_keys.h":
+    enum:
+        FUSEE_TAG
+        FUSEE_KEY_KINDS
+
+    ctypedef struct fusee_value:
+        int64_t start
+        int64_t end
+
+    int fusee_find_keys(const unsigned char *at, int64_t size, fusee_value *found) noexcept nogil
+    uint32_t fusee_text_hash(uint32_t code, const unsigned char *at, int64_t size) noexcept nogil
+    int64_t fusee_key_hashes_max(const fusee_value *found) noexcept nogil
+    int64_t fusee_key_hashes(
+        const unsigned char *at, const fusee_value *found, uint32_t before_key, uint32_t before_tag, int64_t *into
+    ) noexcept nogil
 
 cdef enum:
     ELEMENT_SIZE_MIN = 22
@@ -188,8 +204,9 @@ cdef class BatchBody:
         bytes store_host not None,
         reconsume_times,
         prepared_transaction_offset,
+        key_prefixes=None,
     ):
-        """The records of a plain batch from these offsets on, and where they and their properties lie."""
+        """The records of a plain batch from these offsets on, where they lie, and their keys."""
         cdef int32_t queue_number, flags, times
         cdef int64_t queue_place, log_place, last_place, born, stored, prepared
         try:
@@ -207,9 +224,8 @@ cdef class BatchBody:
         cdef Py_ssize_t total = self.packed_size(topic_size - 1)
         cdef bytes packed = PyBytes_FromStringAndSize(NULL, total)
         starts = np.empty(self.count + 1, np.int64)
-        properties_starts = np.empty(self.count, np.int64)
         cdef int64_t[::1] begins = starts
-        cdef int64_t[::1] property_begins = properties_starts
+        cdef FoundKeys keys = None if key_prefixes is None else FoundKeys(self.count, key_prefixes)
         cdef unsigned char head[HEAD_SIZE]
         cdef const unsigned char *source = &self._view[0] if self.count else NULL
         cdef unsigned char *into = <unsigned char *>PyBytes_AS_STRING(packed)
@@ -238,9 +254,10 @@ cdef class BatchBody:
             write_long(into + 20, <uint64_t>queue_place)
             write_long(into + 28, <uint64_t>log_place)
             write_int(into + 84, <uint32_t>sizes.body)
-            memcpy(into + HEAD_SIZE, source + 20, sizes.body)
             # of what was copied, which nobody else can change
-            write_int(into + 8, fusee_crc32(into + HEAD_SIZE, <size_t>sizes.body) & 0x7FFFFFFF)
+            write_int(
+                into + 8, fusee_copy_crc32(into + HEAD_SIZE, source + 20, <size_t>sizes.body) & 0x7FFFFFFF
+            )
             into += HEAD_SIZE + sizes.body
             memcpy(into, PyBytes_AS_STRING(topic), topic_size)
             into += topic_size
@@ -249,11 +266,65 @@ cdef class BatchBody:
             memcpy(into + 2, source + 22 + sizes.body, properties_size)
             if memchr(into + 2, 0, properties_size) != NULL and not self.has_zero_properties:
                 raise MessageError(_CHANGED)
+            if keys is not None and not keys.add(number, into + 2, properties_size):
+                keys = None
             into += 2 + properties_size
             source += sizes.total
             position += record_size
-            property_begins[number] = position - properties_size
             log_place += record_size
             queue_place += 1
         begins[self.count] = position
-        return packed, starts, properties_starts
+        return packed, starts, None if keys is None else keys.result()
+
+
+@cython.boundscheck(False)
+@cython.wraparound(False)
+cdef class FoundKeys:
+    """Tags and keys of the records so far."""
+
+    cdef object _tags_codes
+    cdef int64_t[::1] _codes
+    cdef object _hashes
+    cdef object _rows
+    cdef int64_t[::1] _hash_view
+    cdef int64_t[::1] _row_view
+    cdef int64_t _count
+    cdef uint32_t _before_key
+    cdef uint32_t _before_tag
+
+    def __init__(self, Py_ssize_t rows, prefixes):
+        self._before_key, self._before_tag = prefixes
+        self._codes = self._tags_codes = np.zeros(rows, np.int64)
+        self._make_room(2 * rows + FIRST_ROOM)
+
+    cdef int _make_room(self, Py_ssize_t room) except -1:
+        hashes, rows = np.empty(room, np.int64), np.empty(room, np.int64)
+        if self._count:
+            hashes[: self._count], rows[: self._count] = self._hashes[: self._count], self._rows[: self._count]
+        self._hashes = self._hash_view = hashes
+        self._rows = self._row_view = rows
+        return 0
+
+    cdef bint add(self, Py_ssize_t row, const unsigned char *at, Py_ssize_t size) except -1:
+        """Note what these properties say; False when they are not ASCII."""
+        cdef fusee_value found[FUSEE_KEY_KINDS]
+        cdef int64_t end
+        if not fusee_find_keys(at, size, found):
+            return False
+        end = self._count + fusee_key_hashes_max(found)
+        if end > self._hash_view.shape[0]:
+            self._make_room(2 * end)
+        if found[FUSEE_TAG].end:
+            self._codes[row] = <int32_t>fusee_text_hash(
+                0, at + found[FUSEE_TAG].start, found[FUSEE_TAG].end - found[FUSEE_TAG].start
+            )
+        end = self._count + fusee_key_hashes(
+            at, found, self._before_key, self._before_tag, &self._hash_view[self._count]
+        )
+        while self._count < end:
+            self._row_view[self._count] = row
+            self._count += 1
+        return True
+
+    cdef tuple result(self):
+        return self._tags_codes, self._hashes[: self._count], self._rows[: self._count].view(np.intp)

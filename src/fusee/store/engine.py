@@ -43,7 +43,7 @@ from fusee.store.index import Index
 from fusee.store.layout import StorePaths
 from fusee.store.new_batch import prepare_batch
 from fusee.store.new_record import with_inner_base
-from fusee.store.packed_batch import note_batch
+from fusee.store.packed_batch import note_batch, note_prefixes
 from fusee.store.plain_record import pack_plain_record
 from fusee.store.query import RecordQuery
 from fusee.store.queue_table import QueueTable
@@ -358,21 +358,19 @@ class MessageStore:
             seals=self._seals,
             body_size_max=self._body_size_max,
             checked=lambda body, properties: self._checked_size(sys_flag, body, properties, topic_size),
+            key_prefixes=note_prefixes(record) if count >= self.noted_count_min else None,
         )
-        if total > self.config.record_size_max:
-            raise MessageError(
-                f"the batch takes {total} bytes, limit {self.config.record_size_max} (maxMessageSize); send it in parts"
-            )
+        if total > (limit := self.config.record_size_max):
+            raise MessageError(f"the batch takes {total} bytes, limit {limit} (maxMessageSize); send it in parts")
         log_offset = self.log.place(total)
         now_ms = self._now_ms()
         packed = pack(queue_offset, log_offset, now_ms)
         self.log.append(packed.data)
         self._next_offsets[key] = queue_offset + count
         self._unwritten.append((log_offset + total, key, count))
-        if count >= self.noted_count_min:
-            note = note_batch(self.log, packed, record, queue_offset, log_offset, now_ms, self.config.delay_ms_of)
-            if note is not None:
-                self.dispatcher.note(note)
+        note = note_batch(self.log, packed, record, queue_offset, log_offset, now_ms, self.config.delay_ms_of)
+        if note is not None:
+            self.dispatcher.note(note)
         log_offsets = tuple((packed.starts[:-1] + log_offset).tolist()) if tells_places else ()
         return PutResult(log_offset, queue_offset, log_offset + total, now_ms, count, log_offsets)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fusee.message.batch import BatchElement
+    from fusee.store.batch_body import PackedKeys
     from fusee.store.new_record import NewRecord
 
 
@@ -34,11 +35,11 @@ _HOST_FAMILIES: Final = 0x30
 
 
 class Packed(NamedTuple):
-    """Records end to end: where each begins and the last ends, and where properties begin, if that is known."""
+    """Records end to end: where each begins and the last ends, and their keys, if those were looked for."""
 
     data: bytes
     starts: NDArray[np.int64]
-    properties_starts: NDArray[np.int64] | None
+    keys: PackedKeys | None
 
 
 def prepare_batch(
@@ -49,12 +50,13 @@ def prepare_batch(
     seals: bool,
     body_size_max: int,
     checked: Callable[[int, int], int],
+    key_prefixes: tuple[int, int] | None,
 ) -> tuple[int, Callable[[int, int, int], Packed]]:
     """The size of all records, and a function that makes them.
 
     That function takes the first queue offset, the first log offset and the store time. `topic` stands behind its
     length; `seals` asks for a checksum of each record, which those with zero bytes in their properties have always;
-    `checked` is that of `batch_sizes`. Both may raise MessageError.
+    `checked` is that of `batch_sizes`, `key_prefixes` are those of `BatchBody.pack`. Both may raise MessageError.
     """
     is_plain = not record.sys_flag & _HOST_FAMILIES and is_plain_batch(record, len(topic) - 1)
     if isinstance(batch, BatchBody):
@@ -75,6 +77,7 @@ def prepare_batch(
                         record.store_host,
                         record.reconsume_times,
                         record.prepared_transaction_offset,
+                        key_prefixes,
                     )
                 )
 

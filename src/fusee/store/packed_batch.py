@@ -14,17 +14,16 @@ import numpy as np
 
 from fusee.message.topics import SCHEDULE_TOPIC
 from fusee.store.dispatch_batch import ENTRY, DispatchBatch, QueueRun, key_prefixes, read_dispatched
-from fusee.store.record_keys import find_keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from numpy.typing import NDArray
 
+    from fusee.store.batch_body import PackedKeys
     from fusee.store.commit_log import CommitLog
     from fusee.store.new_batch import Packed
     from fusee.store.new_record import NewRecord
-    from fusee.store.record_keys import RecordKeys
     from fusee.store.results import Dispatched
 
 # Transactions and inner batches: dispatching them is another matter.
@@ -41,12 +40,16 @@ def note_batch(
     delay_ms_of: Callable[[int], int | None],
 ) -> PackedBatch | None:
     """What is to be dispatched of these records, which have this in common; None when only the log tells."""
-    if packed.properties_starts is None or record.sys_flag & _UNUSUAL or record.topic == SCHEDULE_TOPIC:
+    if packed.keys is None:
         return None
-    keys = find_keys_of(memoryview(packed.data), packed.properties_starts, packed.starts[1:])
-    if keys is None:
+    return PackedBatch(log, packed.starts, packed.keys, record, queue_offset, log_offset, timestamp_ms, delay_ms_of)
+
+
+def note_prefixes(record: NewRecord) -> tuple[int, int] | None:
+    """The hashes of what stands before keys and tags of these records; None when only the log tells of them."""
+    if record.sys_flag & _UNUSUAL or record.topic == SCHEDULE_TOPIC:
         return None
-    return PackedBatch(log, packed.starts, keys, record, queue_offset, log_offset, timestamp_ms, delay_ms_of)
+    return key_prefixes(record.topic)
 
 
 class PackedBatch(DispatchBatch):
@@ -56,7 +59,7 @@ class PackedBatch(DispatchBatch):
         self,
         log: CommitLog,
         starts: NDArray[np.int64],
-        keys: RecordKeys,
+        keys: PackedKeys,
         record: NewRecord,
         queue_offset: int,
         log_offset: int,
@@ -79,10 +82,10 @@ class PackedBatch(DispatchBatch):
         entries = np.empty(count, ENTRY)
         entries["log_offset"] = self.log_offsets
         entries["size"] = self.sizes
-        entries["tags_code"] = keys.tags_codes
+        self._tags_codes, hashes, rows = keys
+        entries["tags_code"] = self._tags_codes
         self._entries = entries
-        prefixes = np.array([key_prefixes(record.topic)], np.uint32)
-        self._index_keys = keys.index_keys(prefixes, np.zeros(count, np.intp), np.ones(count, np.bool_))
+        self._index_keys = hashes, rows
         self.store_timestamps_ms = np.full(count, timestamp_ms, np.int64)
 
     @property
@@ -115,7 +118,7 @@ class PackedBatch(DispatchBatch):
 
     @property
     def tags_codes(self) -> NDArray[np.int64]:
-        return self._entries["tags_code"].astype(np.int64)
+        return self._tags_codes
 
     def groups(self) -> Iterator[QueueRun]:
         rows = np.arange(len(self))

@@ -9,7 +9,7 @@ from fusee.message.record_layout import MAGIC_V1, PROPERTIES_SIZE_MAX
 
 cdef extern from "crc32.h":
     void fusee_crc_begin() noexcept
-    uint32_t fusee_crc32(const unsigned char *at, size_t size) noexcept nogil
+    uint32_t fusee_copy_crc32(unsigned char *into, const unsigned char *at, size_t size) noexcept nogil
 
 cdef enum:
     HEAD_SIZE = 88
@@ -70,10 +70,12 @@ def pack_plain_record(
         raise MessageError("a plain record has IPv4 hosts, and properties that fit")
     cdef bytes packed = PyBytes_FromStringAndSize(NULL, size)
     cdef unsigned char *into = <unsigned char *>PyBytes_AS_STRING(packed)
-    cdef uint32_t crc = fusee_crc32(<const unsigned char *>PyBytes_AS_STRING(body), <size_t>body_size) & 0x7FFFFFFF
+    cdef uint32_t crc = fusee_copy_crc32(
+        into + HEAD_SIZE, <const unsigned char *>PyBytes_AS_STRING(body), <size_t>body_size
+    )
     write_int(into, <uint32_t>total)
     write_int(into + 4, _MAGIC)
-    write_int(into + 8, crc)
+    write_int(into + 8, crc & 0x7FFFFFFF)
     write_int(into + 12, <uint32_t>queue_number)
     write_int(into + 16, <uint32_t>own_flag)
     write_long(into + 20, <uint64_t>queue_place)
@@ -86,9 +88,7 @@ def pack_plain_record(
     write_int(into + 72, <uint32_t>times)
     write_long(into + 76, <uint64_t>prepared)
     write_int(into + 84, <uint32_t>body_size)
-    into += HEAD_SIZE
-    memcpy(into, PyBytes_AS_STRING(body), body_size)
-    into += body_size
+    into += HEAD_SIZE + body_size
     memcpy(into, PyBytes_AS_STRING(topic), topic_size)
     into += topic_size
     into[0] = properties_size >> 8
