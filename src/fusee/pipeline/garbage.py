@@ -1,4 +1,4 @@
-"""The search for garbage that Spark has a worker make after every task."""
+"""The search for garbage that Spark has its Python processes make after every task and every call."""
 
 from __future__ import annotations
 

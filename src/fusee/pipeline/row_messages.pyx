@@ -11,8 +11,14 @@ import numpy as np
 
 from fusee.pipeline.row_faults import refuse_properties, refuse_property, refuse_size, refuse_text
 
+cdef extern from "prefetch.h":
+    void fusee_prefetch_copy(void *into, const void *at, size_t size) noexcept nogil
+
 cdef enum:
     HEAD_SIZE = 20
+    # So many rows before a body is copied its lines are asked for, the first of them.
+    AHEAD = 2
+    AHEAD_SIZE_MAX = 2048
     ELEMENT_EXTRA = 22
     PROPERTIES_SIZE_MAX = 32767
     TEXTS_MAX = 16
@@ -300,7 +306,7 @@ cdef class Messages:
             self._fill(&into[0], rows)
 
     cdef int _fill(self, unsigned char *at, const int64_t[::1] rows) except -1:
-        cdef Py_ssize_t position, row, number, index, size, digits
+        cdef Py_ssize_t position, row, number, index, size, digits, ahead
         cdef int32_t properties_size
         cdef Py_ssize_t key_size = 0
         cdef const unsigned char *key_head = NULL
@@ -314,6 +320,14 @@ cdef class Messages:
             properties_size = self._property_sizes[row]
             write_int(at, <uint32_t>(ELEMENT_EXTRA + size + properties_size))
             memset(at + 4, 0, 8)
+            if position + AHEAD < rows.shape[0]:
+                ahead = rows[position + AHEAD]
+                # Most messages are as large as the one before.
+                fusee_prefetch_copy(
+                    at + AHEAD * (ELEMENT_EXTRA + size + properties_size),
+                    value_at(&self._body.column, ahead),
+                    min(size_at(&self._body.column, ahead), AHEAD_SIZE_MAX),
+                )
             write_int(at + 12, <uint32_t>self._flags[row] if self._has_flags else 0)
             write_int(at + 16, <uint32_t>size)
             at += HEAD_SIZE

@@ -201,6 +201,7 @@ def _columns(options: WriteOptions, batch: pa.RecordBatch) -> Columns:
 
 
 def _commit(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    settle(os.getpid())
     written = [message for message in messages if isinstance(message, Written) and message.parts]
     if written:
         first = written[0]
