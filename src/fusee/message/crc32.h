@@ -103,14 +103,14 @@ FUSEE_CRC_WIDE_TARGET static inline __m512i fusee_crc_fold_wide(__m512i value, _
     return _mm512_ternarylogic_epi64(low, high, next, 0x96); /* exclusive or of all three */
 }
 
-FUSEE_CRC_WIDE_TARGET static inline __m512i fusee_crc_pass(unsigned char *into, const unsigned char *at, size_t place) {
+FUSEE_CRC_WIDE_TARGET __attribute__((always_inline)) static inline __m512i fusee_crc_pass(unsigned char *into, const unsigned char *at, size_t place) {
     __m512i value = _mm512_loadu_si512((const void *)(at + place));
     if (into) _mm512_storeu_si512((void *)(into + place), value);
     return value;
 }
 
 /* The same, with a copy `into` if that is given. `size` is at least 256 and a multiple of 16. */
-FUSEE_CRC_WIDE_TARGET static inline uint32_t fusee_crc_by_wide_folding(
+FUSEE_CRC_WIDE_TARGET __attribute__((always_inline)) static inline uint32_t fusee_crc_by_wide_folding(
     uint32_t crc, unsigned char *into, const unsigned char *at, size_t size
 ) {
     const __m128i by_128 = _mm_set_epi64x(FUSEE_CRC_BY_128);
@@ -141,7 +141,7 @@ FUSEE_CRC_WIDE_TARGET static inline uint32_t fusee_crc_by_wide_folding(
     return fusee_crc_reduce(rest);
 }
 
-/* Two functions, so that neither asks for each byte whether it is to be copied. */
+/* Two functions, so that neither asks at each step whether bytes are to be copied. */
 FUSEE_CRC_WIDE_TARGET static uint32_t fusee_crc_wide(uint32_t crc, const unsigned char *at, size_t size) {
     return fusee_crc_by_wide_folding(crc, NULL, at, size);
 }
