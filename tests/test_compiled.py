@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -14,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from fusee import compiled
-from fusee.compiled import HOT_MODULES, CompiledFinder, compiled_path, form
+from fusee.compiled import HOT_MODULES, SHARED_SOURCES, CompiledFinder, compiled_path, form
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "fusee"
@@ -76,14 +77,24 @@ def test_machine_code_that_does_not_fit_its_source_is_not_found(tmp_path: Path) 
         assert finder.find_spec("fusee.wire.framing") is not None
 
 
-def test_machine_code_that_does_not_fit_a_shared_header_is_not_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shared", SHARED_SOURCES, ids="/".join)
+def test_machine_code_that_does_not_fit_a_shared_source_is_not_found(tmp_path: Path, shared: tuple[str, str]) -> None:
     paths: list[str] = []
     for text in ("/* one */", "/* another */"):
         package = tmp_path / f"package{len(paths)}"
-        (package / "message").mkdir(parents=True)
-        (package / "message" / "crc32.h").write_text(text)
+        package.joinpath(*shared).parent.mkdir(parents=True)
+        package.joinpath(*shared).write_text(text)
         paths.append(Path(compiled_path(str(package), "fusee.wire.framing")).name)
     assert paths[0] != paths[1]
+
+
+def test_whatever_twins_include_is_a_shared_source() -> None:
+    included = {
+        Path(name).name
+        for twin in (*PACKAGE.rglob("*.pyx"), *PACKAGE.rglob("*.pxi"))
+        for name in re.findall(r'^(?:cdef extern from|include) "(.+)"', twin.read_text(), re.MULTILINE)
+    }
+    assert included == {name for _, name in SHARED_SOURCES}
 
 
 def test_modules_that_are_not_hot_are_left_to_python() -> None:

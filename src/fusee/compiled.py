@@ -56,7 +56,12 @@ HOT_MODULES: Final = (
 
 FOLDER: Final = "__compiled__"
 SOURCE_SUFFIXES: Final = (".py", ".pxd", ".pyx")
-SHARED_SOURCES: Final = (("message", "crc32.h"), ("message", "property_keys.h"), ("message", "prefetch.h"))
+SHARED_SOURCES: Final = (
+    ("message", "crc32.h"),
+    ("message", "prefetch.h"),
+    ("message", "property_keys.h"),
+    ("message", "property_keys.pxi"),
+)
 """What more than one of them is compiled from."""
 PURE_VARIABLE: Final = "FUSEE_PURE"
 

@@ -7,19 +7,19 @@ from contextlib import suppress
 from itertools import pairwise
 from struct import unpack_from
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fusee.errors import MessageError
 from fusee.message.batch import BatchElement, join_batch, split_batch
+from fusee.message.hashing import tags_code
+from fusee.message.properties import decode_properties
 from fusee.message.record_layout import body_crc, pack_record, record_bounds
 from fusee.store.batch_body import BatchBody
 from fusee.store.dispatch_batch import key_prefixes
 from fusee.store.key_hash import index_hash
-from fusee.store.record_keys import find_keys_of
-from tests.store.test_dispatch_batch import PIECES
+from tests.store.test_record_keys import PROPERTIES, expected_keys
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -104,25 +104,25 @@ def test_sums_are_those_of_the_bodies_whatever_their_size(size: int) -> None:
         assert unpack_from(">I", packed, start + 8) == (body_crc(body),)
 
 
-@given(st.lists(PIECES.map(lambda pieces: "\x02".join(pieces).encode()), min_size=1, max_size=40))
-def test_keys_are_those_of_the_properties(properties: list[bytes]) -> None:
-    host = bytes(8)
+@given(st.lists(PROPERTIES, min_size=1, max_size=40))
+def test_keys_are_those_of_the_decoded_texts(properties: list[bytes]) -> None:
     body = BatchBody(join_batch([BatchElement(0, b"", each) for each in properties]))
+    host = bytes(8)
     _, _, keys = body.pack(b"\x01T", 1, 2, 3, 0, 4, host, 5, host, 0, 0, key_prefixes("T"))
-    ends = np.cumsum([len(each) for each in properties])
-    starts = ends - [len(each) for each in properties]
-    expected = find_keys_of(memoryview(b"".join(properties)), starts, ends)
-    if expected is None:
-        assert keys is None
-        return
     assert keys is not None
     tags_codes, hashes, rows = keys
-    assert tags_codes.tolist() == expected.tags_codes.tolist()
-    count = len(properties)
-    prefixes = np.array([key_prefixes("T")], np.uint32)
-    expected_hashes, expected_rows = expected.index_keys(prefixes, np.zeros(count, np.intp), np.ones(count, np.bool_))
-    assert hashes.tolist() == expected_hashes.tolist()
-    assert rows.tolist() == expected_rows.tolist()
+    tags = [decode_properties(each).get("TAGS") for each in properties]
+    assert tags_codes.tolist() == [0 if tag is None else tags_code(tag.encode()) for tag in tags]
+    expected = [(code, row) for row, each in enumerate(properties) for code in expected_keys(each, "T")]
+    assert list(zip(hashes.tolist(), rows.tolist(), strict=True)) == expected
+
+
+def test_properties_that_are_not_ascii_are_left_to_others() -> None:
+    body = BatchBody(
+        join_batch([BatchElement(0, b"", b"KEYS\x01k\x02"), BatchElement(0, b"", "KEYS\x01é\x02".encode())])
+    )
+    host = bytes(8)
+    assert body.pack(b"\x01T", 1, 2, 3, 0, 4, host, 5, host, 0, 0, key_prefixes("T"))[2] is None
 
 
 def test_records_with_very_many_keys_have_them_all() -> None:

@@ -72,6 +72,12 @@ static inline uint32_t fusee_text_hash(uint32_t code, const unsigned char *at, i
     return code;
 }
 
+/* The tag as consume queues store it; 0 without one. */
+static inline int64_t fusee_tags_code(const unsigned char *at, const fusee_value *found) {
+    const fusee_value *tag = &found[FUSEE_TAG];
+    return tag->end ? (int32_t)fusee_text_hash(0, at + tag->start, tag->end - tag->start) : 0;
+}
+
 /* What an index file stores for this hash: without sign, and 0 for the one that has no counterpart. */
 static inline int64_t fusee_stored_hash(uint32_t code) {
     int64_t value = (int32_t)code;

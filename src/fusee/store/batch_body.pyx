@@ -20,21 +20,7 @@ cdef extern from "crc32.h":
     void fusee_crc_begin() noexcept
     uint32_t fusee_copy_crc32(unsigned char *into, const unsigned char *at, size_t size) noexcept nogil
 
-cdef extern from "property_keys.h":
-    enum:
-        FUSEE_TAG
-        FUSEE_KEY_KINDS
-
-    ctypedef struct fusee_value:
-        int64_t start
-        int64_t end
-
-    int fusee_find_keys(const unsigned char *at, int64_t size, fusee_value *found) noexcept nogil
-    uint32_t fusee_text_hash(uint32_t code, const unsigned char *at, int64_t size) noexcept nogil
-    int64_t fusee_key_hashes_max(const fusee_value *found) noexcept nogil
-    int64_t fusee_key_hashes(
-        const unsigned char *at, const fusee_value *found, uint32_t before_key, uint32_t before_tag, int64_t *into
-    ) noexcept nogil
+include "../message/property_keys.pxi"
 
 cdef enum:
     ELEMENT_SIZE_MIN = 22
@@ -322,10 +308,7 @@ cdef class FoundKeys:
         end = self._count + fusee_key_hashes_max(found)
         if end > self._hash_view.shape[0]:
             self._make_room(2 * end)
-        if found[FUSEE_TAG].end:
-            self._codes[row] = <int32_t>fusee_text_hash(
-                0, at + found[FUSEE_TAG].start, found[FUSEE_TAG].end - found[FUSEE_TAG].start
-            )
+        self._codes[row] = fusee_tags_code(at, found)
         end = self._count + fusee_key_hashes(
             at, found, self._before_key, self._before_tag, &self._hash_view[self._count]
         )

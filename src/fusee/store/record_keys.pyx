@@ -1,25 +1,11 @@
 """The compiled twin of record_keys.py: the same hashes, found from byte to byte."""
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 import numpy as np
 
-cdef extern from "property_keys.h":
-    enum:
-        FUSEE_TAG
-        FUSEE_KEY_KINDS
-
-    ctypedef struct fusee_value:
-        int64_t start
-        int64_t end
-
-    int fusee_find_keys(const unsigned char *at, int64_t size, fusee_value *found) noexcept nogil
-    uint32_t fusee_text_hash(uint32_t code, const unsigned char *at, int64_t size) noexcept nogil
-    int64_t fusee_key_hashes_max(const fusee_value *found) noexcept nogil
-    int64_t fusee_key_hashes(
-        const unsigned char *at, const fusee_value *found, uint32_t before_key, uint32_t before_tag, int64_t *into
-    ) noexcept nogil
+include "../message/property_keys.pxi"
 
 
 def find_keys_of(view, starts, ends):
@@ -65,10 +51,7 @@ cdef class RecordKeys:
             if not fusee_find_keys(at, last[row] - self._starts[row], found):
                 self.is_ascii = False
                 return
-            if found[FUSEE_TAG].end:
-                codes[row] = <int32_t>fusee_text_hash(
-                    0, at + found[FUSEE_TAG].start, found[FUSEE_TAG].end - found[FUSEE_TAG].start
-                )
+            codes[row] = fusee_tags_code(at, found)
 
     def index_keys(self, prefixes, topic_ids, is_kept):
         """(hash as an index stores it, row) of the unique key, the keys and the tag of each row that is kept, in order."""
