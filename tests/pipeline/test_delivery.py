@@ -104,6 +104,65 @@ def test_staged_rows_are_there_after_the_commit_and_not_before(server: fusee.syn
     assert bodies_in(server.name_server, topic) == [b"a", b"b", b"c" * 90]
 
 
+def test_rows_of_many_batches_go_in_few_requests(server: fusee.sync.EmbeddedServer, topic: str) -> None:
+    bodies = [b"%04d" % number for number in range(400)]
+    batches = [rows(*bodies[first : first + 20]) for first in range(0, 400, 20)]
+    given, application = settings(server), f"app-5-{topic}"
+    parts = write(given, topic, *batches, staging=Staging(application, 0, "t"))
+    assert list(parts.values()) == [1]
+    assert StagedCommit(given, application).commit(0, [Staged("t", parts)])
+    assert bodies_in(server.name_server, topic) == bodies
+    write(given, topic, *batches)
+    found = [[each.body for each in each_queue] for each_queue in messages_in(server.name_server, topic).values()]
+    assert sorted(map(len, found)) in ([0, 0, 0, 800], [0, 0, 400, 400])
+
+
+def test_rows_of_several_topics_and_queues_are_gathered_each_by_itself(
+    server: fusee.sync.EmbeddedServer, topic: str
+) -> None:
+    """More at once than there is memory for: the oldest goes first, and nothing is lost or changes its order."""
+    topics = [topic, *(f"{topic}-{number}" for number in range(6))]
+    server.create_topics(dict.fromkeys(topics[1:], 4))
+    delivery = Delivery(settings(server, batch_bytes=1000, in_flight_bytes=4000))
+    for first in range(0, 300, 10):
+        numbers = range(first, first + 10)
+        for name in topics:
+            keys = pa.array([f"key-{number % 7}" for number in numbers])
+            batch = rows(*[b"%d" % number for number in numbers], order_by=keys)
+            delivery.write(name, batch, queue_hashes(keys) if name != topic else None)
+    assert delivery.finish().messages == 300 * len(topics)
+    for name in topics:
+        found = [[int(each.body) for each in queue] for queue in messages_in(server.name_server, name).values()]
+        assert sorted(number for queue in found for number in queue) == list(range(300))
+        if name != topic:
+            assert all(queue == sorted(queue) for queue in found)
+
+
+def test_request_that_was_being_filled_when_its_connection_broke_is_whole(
+    server: fusee.sync.EmbeddedServer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = BlockingLink.receive
+    breaks = iter([False, True])
+
+    def breaking(link: BlockingLink, opaque: int, *, reuse: bool = False) -> Answer:
+        if next(breaks, False):
+            link.close()
+            raise ConnectionLostError("gone", address=link.address)
+        return receive(link, opaque, reuse=reuse)
+
+    keys = pa.array(["a", "b"] * 100)
+    bodies = [b"%05d" % number * 20 for number in range(200)]
+    delivery = Delivery(settings(server, batch_bytes=5000, in_flight_bytes=40_000, retries=3))
+    for first in range(0, 200, 50):
+        some = keys[first : first + 50]
+        delivery.write(topic, rows(*bodies[first : first + 50], order_by=some), queue_hashes(some))
+        # The first connection has shared its memory by now, and may go.
+        monkeypatch.setattr(BlockingLink, "receive", breaking)
+    delivery.finish()
+    assert next(breaks, None) is None
+    assert set(bodies_in(server.name_server, topic)) == set(bodies)
+
+
 def test_dropped_rows_cannot_be_committed(server: fusee.sync.EmbeddedServer, topic: str) -> None:
     given = settings(server)
     staged = Staged("t", write(given, topic, rows(b"a"), staging=Staging(f"app-2-{topic}", 0, "t")))

@@ -104,35 +104,42 @@ def test_row_that_no_message_can_have_is_named(columns: dict[str, Any], words: s
         encode_rows(Columns(pa.array([b"a", b"b"]), **columns), first_row=7)
 
 
-def test_rows_are_taken_in_another_order_and_cut_by_size_and_count() -> None:
+def test_rows_are_taken_in_another_order_and_in_runs_by_size_and_count() -> None:
     rows = encode_rows(Columns(pa.array([b"%d" % number * 100 for number in range(10)])), first_row=0)
     taken = rows.taken(np.array([7, 2, 5]))
     assert [each.body[:1] for each in messages(taken)] == [b"7", b"2", b"5"]
-    assert taken.rows.tolist() == [7, 2, 5]
-    assert rows.cuts(250, 100, **NO_LIMIT) == [(0, 2), (2, 4), (4, 6), (6, 8), (8, 10)]
-    assert rows.cuts(10, 100, **NO_LIMIT) == [(number, number + 1) for number in range(10)]
-    assert rows.cuts(1 << 20, 4, **NO_LIMIT) == [(0, 4), (4, 8), (8, 10)]
-    assert encode_rows(Columns(pa.array([], pa.binary())), first_row=0).cuts(10, 10, **NO_LIMIT) == []
+    assert [each.body[:1] for each in messages(taken.taken(np.array([2, 0])))] == [b"5", b"7"]
+    assert [each.body[:1] for each in messages(taken.between(1, 3))] == [b"2", b"5"]
+    assert [each.body[:1] for each in messages(rows.between(8, 10))] == [b"8", b"9"]
+    assert rows.end(2, 250, 100, **NO_LIMIT) == 4
+    assert rows.end(2, 10, 100, **NO_LIMIT) == 2
+    assert rows.end(2, 1 << 20, 4, **NO_LIMIT) == 6
+    assert rows.end(8, 1 << 20, 4, **NO_LIMIT) == 10
+    assert rows.end(8, 1 << 20, 0, **NO_LIMIT) == 8
+    assert encode_rows(Columns(pa.array([], pa.binary())), first_row=0).end(0, 10, 10, **NO_LIMIT) == 0
 
 
 @given(
-    st.lists(st.integers(0, 60), min_size=1, max_size=40), st.integers(1, 300), st.integers(1, 400), st.integers(0, 90)
+    st.lists(st.integers(0, 60), min_size=1, max_size=40),
+    st.integers(0, 300),
+    st.integers(0, 400),
+    st.integers(0, 90),
+    st.integers(0, 39),
 )
 def test_runs_are_as_long_as_request_and_store_allow(
-    sizes: list[int], size_max: int, stored_max: int, extra: int
+    sizes: list[int], size_max: int, stored_max: int, extra: int, first: int
 ) -> None:
     rows = encode_rows(Columns(pa.array([b"x" * size for size in sizes], pa.binary())), first_row=0)
-    cuts = rows.cuts(size_max, 15, stored_max=stored_max, stored_extra=extra)
-    assert [first for first, _ in cuts] == [0, *(end for _, end in cuts[:-1])]
-    assert cuts[-1][1] == len(sizes)
+    first = min(first, len(sizes) - 1)
+    end = rows.end(first, size_max, 15, stored_max=stored_max, stored_extra=extra)
 
-    def fits(first: int, end: int) -> bool:
+    def fits(end: int) -> bool:
         size = rows.size(first, end)
         return size <= size_max and end - first <= 15 and size + (end - first) * extra <= stored_max
 
-    for first, end in cuts:
-        assert end == first + 1 or fits(first, end)
-        assert end == len(sizes) or not fits(first, end + 1)
+    assert first <= end <= len(sizes)
+    assert end == first or fits(end)
+    assert end == len(sizes) or not fits(end + 1)
 
 
 def test_queue_hashes_are_those_of_java_s_selector() -> None:

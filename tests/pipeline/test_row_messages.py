@@ -79,6 +79,11 @@ def filled(messages: Any, rows: Any) -> bytes:
     rows = np.asarray(rows, np.int64)
     memory = bytearray(int(np.diff(messages.offsets)[rows].sum()))
     messages.fill(memoryview(memory), rows)
+    for first in range(len(messages.offsets)):
+        if rows.tolist() == list(range(first, first + len(rows))):
+            run = bytearray(len(memory))
+            messages.fill_run(memoryview(run), first, first + len(rows))
+            assert run == memory
     return bytes(memory)
 
 
@@ -139,6 +144,14 @@ def test_rows_are_written_in_any_order_into_memory_of_their_size(module: Any) ->
     for room in (size - 1, size + 1, 0):
         with pytest.raises(ValueError, match=f"{size} bytes of messages, and room for {room}"):
             messages.fill(memoryview(bytearray(room)), np.array([0]))
+        with pytest.raises(ValueError, match=f"{size} bytes of messages, and room for {room}"):
+            messages.fill_run(memoryview(bytearray(room)), 0, 1)
+    assert filled(messages, [1, 2]) == filled(messages, [1]) + filled(messages, [2])
+    for first, end in ((-1, 1), (0, 4), (2, 1)):
+        with pytest.raises(ValueError, match="a row that the table does not have"):
+            messages.fill_run(memoryview(bytearray(size)), first, end)
+    with pytest.raises(ValueError, match="read-only"):
+        messages.offsets[1] = 0
     for row in (-1, 3):
         with pytest.raises(ValueError, match="a row that the table does not have"):
             messages.fill(memoryview(bytearray(size)), np.array([row]))

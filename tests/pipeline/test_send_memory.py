@@ -32,6 +32,20 @@ def test_the_first_place_that_is_free_is_given_out() -> None:
     assert memory.is_free
 
 
+def test_what_a_piece_does_not_need_is_free_again() -> None:
+    memory = SendMemory(memoryview(bytearray(100)))
+    piece = memory.take(80)
+    assert piece is not None
+    assert memory.take(60) is None
+    memory.trim(piece, 30)
+    assert len(piece.view) == 30
+    behind = memory.take(70)
+    assert behind is not None
+    assert (behind.start, behind.end) == (30, 100)
+    memory.trim(behind, 90)
+    assert behind.end == 100
+
+
 @given(st.lists(st.tuples(st.integers(0, 70), st.booleans(), st.integers(0, 5)), max_size=60))
 def test_no_two_pieces_have_a_byte_in_common(steps: list[tuple[int, bool, int]]) -> None:
     memory = SendMemory(memoryview(bytearray(100)), first=7)

@@ -19,7 +19,7 @@ def test_session_runs_a_job_with_the_settings_of_the_pipeline(spark: SparkSessio
 
 
 @pytest.mark.parametrize(
-    ("message_bytes", "rows"), [(1, 10_000), (209, 10_000), (210, 9_986), (1024, 2_048), (4 << 20, 1), (1 << 40, 1)]
+    ("message_bytes", "rows"), [(1, 10_000), (104, 10_000), (105, 9_986), (1024, 1_024), (4 << 20, 1), (1 << 40, 1)]
 )
 def test_batches_of_messages_of_a_known_size_are_limited_by_rows_alone(message_bytes: int, rows: int) -> None:
     assert batches_of(message_bytes) == {

@@ -4,8 +4,9 @@ Theory of operation
 -------------------
 Each broker has an *outlet*: one connection, and requests under way on it up to a number of bytes. When that is full the
 oldest answer is waited for, so that rows are encoded while brokers store. `finish` waits for all. Rows are encoded
-straight into the memory where their request waits for its answer (`send_memory`); where the broker is on this machine,
-that memory is the broker's, too, and the request only says where in it they lie (`handover`).
+straight into the memory where their request waits for its answer (`send_memory`). It is sent when no more fit into it
+(`gathered_rows`): there is one for each topic, or for each queue of a topic whose rows are ordered. Where the broker is
+on this machine, that memory is the broker's, too, and the request only says where in it they lie (`handover`).
 
 A request that fails is sent again, as often as the settings say, over a new connection when the old one broke, to
 wherever the name servers know the broker then; Spark itself does not try a task again on one machine. What was under
@@ -33,15 +34,16 @@ import numpy as np
 
 from fusee.clock import SystemClock
 from fusee.errors import FuseeError, InvalidRequestError, SendFailedError
-from fusee.message.batch import BATCH_COUNT_MAX, ELEMENT_SIZE_MIN, split_batch
+from fusee.message.batch import ELEMENT_SIZE_MIN, split_batch
 from fusee.message.record_layout import RECORD_SIZE_MIN
 from fusee.message.topics import AUTO_CREATE_TOPIC
 from fusee.pipeline.blocking_link import BlockingLink
+from fusee.pipeline.gathered_rows import GatheredRows
 from fusee.pipeline.handover import open_handover
 from fusee.pipeline.refusals import Refusals
 from fusee.pipeline.send_memory import Piece, SendMemory
 from fusee.pipeline.spare_memory import SpareMemory
-from fusee.pipeline.write_routes import STORED_BYTES_MAX, WriteQueue, WriteRoutes, WriteSettings, may_try_again
+from fusee.pipeline.write_routes import WriteQueue, WriteRoutes, WriteSettings, may_try_again
 from fusee.wire.codes import RequestCode, ResponseCode
 from fusee.wire.command import Command
 from fusee.wire.faults import error_for
@@ -137,6 +139,7 @@ class Delivery:
         self._turn = first_queue
         self._clock = SystemClock()
         self._outlets: dict[str, _Outlet] = {}
+        self._gathered: dict[tuple[str, WriteQueue | None], GatheredRows] = {}
         self._done = Delivered()
 
     def write(self, topic: str, rows: EncodedRows, hashes: NDArray[np.int64] | None = None) -> None:
@@ -144,21 +147,28 @@ class Delivery:
 
         Raises TopicNotFoundError, SendFailedError, or MessageError for what a broker does not take.
         """
-        queues = self._queues(topic)
+        if rows.delayed is not None and self._staging is None and rows.delayed.any():
+            self._send_singly(topic, rows, hashes)
+            prompt = np.flatnonzero(~rows.delayed)
+            rows, hashes = rows.taken(prompt), None if hashes is None else hashes[prompt]
         if hashes is None:
-            self._write(topic, rows, None)
+            self._gather(topic, rows, None, 1)
             return
+        queues = self._queues(topic)
         wanted = hashes % len(queues)
         order = np.argsort(wanted, kind="stable")
         sorted_rows, sorted_queues = rows.taken(order), wanted[order]
         bounds = [0, *(np.flatnonzero(np.diff(sorted_queues)) + 1).tolist(), len(order)]
         for first, end in pairwise(bounds):
             if first < end:
-                self._write(topic, sorted_rows.between(first, end), queues[int(sorted_queues[first])])
+                queue = queues[int(sorted_queues[first])]
+                self._gather(topic, sorted_rows.between(first, end), queue, len(queues))
 
     def finish(self) -> Delivered:
-        """Wait for all answers."""
+        """Send what is gathered, and wait for all answers."""
         try:
+            while self._gathered:
+                self._send_gathered(next(iter(self._gathered)))
             for outlet in list(self._outlets.values()):
                 outlet.finish()
         finally:
@@ -183,40 +193,68 @@ class Delivery:
                     raise
                 self._settings.pause(failures)
 
-    def _write(self, topic: str, rows: EncodedRows, queue: WriteQueue | None) -> None:
-        if rows.delayed is not None and rows.delayed.any() and self._staging is None:
-            self._send_singly(topic, rows.taken(np.flatnonzero(rows.delayed)), queue)
-            rows = rows.taken(np.flatnonzero(~rows.delayed))
-        extra = RECORD_SIZE_MIN - ELEMENT_SIZE_MIN + len(topic.encode()) + _STORED_EXTRA_MAX
-        for first, end in rows.cuts(
-            self._settings.batch_bytes, BATCH_COUNT_MAX, stored_max=STORED_BYTES_MAX, stored_extra=extra
-        ):
-            target = queue or self._next_queue(topic)
-            outlet = self._outlet(target.broker_name)
-            size = rows.size(first, end)
-            outlet.make_room(size)
-            if outlet.is_committed:
-                continue
-            piece = outlet.take(size)
-            body = memoryview(bytearray(size)) if piece is None else piece.view
-            rows.fill(first, end, body)
-            count, is_ordered = end - first, queue is not None
-            if self._staging is not None:
-                header: SendMessageV2 | StageMessages = self._stage_header(topic, target)
-                code = RequestCode.STAGE_MESSAGES
-            else:
-                header = self._send_header(topic, target, "", batch=True)
-                code = RequestCode.SEND_BATCH_MESSAGE
-            self._push(_Request(topic, target, body, count, is_ordered, header, code, piece))
+    def _gather(self, topic: str, rows: EncodedRows, queue: WriteQueue | None, parts: int) -> None:
+        """Put these rows behind those that wait to be sent; whatever is full is sent.
 
-    def _send_singly(self, topic: str, rows: EncodedRows, queue: WriteQueue | None) -> None:
+        They are for this queue, as the other rows of their topic are for others, `parts` in all; or for any.
+        """
+        key = topic, queue
+        first, count = 0, len(rows)
+        while first < count:
+            gathered = self._gathered.get(key)
+            if gathered is None:
+                gathered = self._begin(key, rows.size(first, first + 1), parts)
+            first = gathered.take(rows, first)
+            if first < count:
+                self._send_gathered(key)
+
+    def _begin(self, key: tuple[str, WriteQueue | None], size_min: int, parts: int) -> GatheredRows:
+        """Room for a request. Requests that are filled and those under way have half of the memory each."""
+        settings = self._settings
+        half = settings.in_flight_bytes // 2
+        size = max(size_min, min(settings.batch_bytes, half // max(parts, 2)))
+        while self._gathered and size + sum(each.capacity for each in self._gathered.values()) > half:
+            self._send_gathered(next(iter(self._gathered)))
+        topic, queue = key
+        target = queue or self._next_queue(topic)
+        outlet = self._outlet(target.broker_name)
+        outlet.make_room(size)
+        piece = outlet.take(size)
+        memory = memoryview(bytearray(size)) if piece is None else piece.view
+        extra = RECORD_SIZE_MIN - ELEMENT_SIZE_MIN + len(topic.encode()) + _STORED_EXTRA_MAX
+        gathered = self._gathered[key] = GatheredRows(target, memory, piece, extra)
+        return gathered
+
+    def _send_gathered(self, key: tuple[str, WriteQueue | None]) -> None:
+        gathered = self._gathered.pop(key)
+        topic, queue = key
+        piece = gathered.piece
+        if piece is not None:
+            piece.memory.trim(piece, gathered.size)
+        if self._staging is not None:
+            header: SendMessageV2 | StageMessages = self._stage_header(topic, gathered.queue)
+            code = RequestCode.STAGE_MESSAGES
+        else:
+            header = self._send_header(topic, gathered.queue, "", batch=True)
+            code = RequestCode.SEND_BATCH_MESSAGE
+        body, count = gathered.body, gathered.count
+        self._push(_Request(topic, gathered.queue, body, count, queue is not None, header, code, piece))
+
+    def _send_singly(self, topic: str, rows: EncodedRows, hashes: NDArray[np.int64] | None) -> None:
         """Messages that wait cannot be sent in a batch."""
-        for element in split_batch(rows.body(0, len(rows))):
-            target = queue or self._next_queue(topic)
+        assert rows.delayed is not None
+        chosen = np.flatnonzero(rows.delayed)
+        delayed = rows.taken(chosen)
+        for number, element in enumerate(split_batch(delayed.body(0, len(delayed)))):
+            if hashes is None:
+                target = self._next_queue(topic)
+            else:
+                queues = self._queues(topic)
+                target = queues[int(hashes[chosen[number]]) % len(queues)]
             header = self._send_header(topic, target, element.properties_bytes.decode(), batch=False)
             header.flag = element.flag
             body = memoryview(element.body)
-            self._push(_Request(topic, target, body, 1, queue is not None, header, RequestCode.SEND_MESSAGE_V2))
+            self._push(_Request(topic, target, body, 1, hashes is not None, header, RequestCode.SEND_MESSAGE_V2))
 
     def _send_header(self, topic: str, queue: WriteQueue, properties: str, *, batch: bool) -> SendMessageV2:
         return SendMessageV2(
@@ -265,6 +303,8 @@ class Delivery:
         name = request.queue.broker_name
         outlet = self._outlet(name)
         if outlet.is_committed:
+            if request.piece is not None:
+                request.piece.memory.release(request.piece)
             return
         self._done.messages += request.count
         if self._staging is not None:

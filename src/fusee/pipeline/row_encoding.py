@@ -10,7 +10,7 @@ read for themselves are left out: a row may have come from a topic.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -57,8 +57,7 @@ _LEFT_OUT: Final = frozenset(
 _LEFT_OUT_BYTES: Final = frozenset(name.encode() for name in _LEFT_OUT)
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(NamedTuple):
     """The columns of a table that make a message, by what they are for; None for one that is not there."""
 
     body: pa.Array
@@ -76,17 +75,17 @@ class Columns:
 class EncodedRows:
     """Messages in some order: `offsets` has where each begins when they lie end to end, and where the last ends.
 
-    `rows` numbers them as they are in the table, from 0. `delayed` says which of them cannot be sent in a batch.
-    Nothing is copied before `fill`.
+    `rows` numbers them as they are in the table, from 0; None when they are the table. `delayed` says which of them
+    cannot be sent in a batch. Nothing is copied before `fill`.
     """
 
     messages: Messages
     offsets: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64] | None
     delayed: NDArray[np.bool_] | None
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.offsets) - 1
 
     def size(self, first: int, end: int) -> int:
         """Bytes of these messages."""
@@ -94,7 +93,10 @@ class EncodedRows:
 
     def fill(self, first: int, end: int, into: memoryview) -> None:
         """Write the body of a batch of these messages, of exactly this size."""
-        self.messages.fill(into, self.rows[first:end])
+        if self.rows is None:
+            self.messages.fill_run(into, first, end)
+        else:
+            self.messages.fill(into, self.rows[first:end])
 
     def body(self, first: int, end: int) -> bytes:
         """The same in memory of its own."""
@@ -106,36 +108,33 @@ class EncodedRows:
         """The same in this order, or some of them."""
         offsets = np.zeros(len(order) + 1, np.int64)
         np.cumsum(np.diff(self.offsets)[order], out=offsets[1:])
-        return EncodedRows(
-            self.messages, offsets, self.rows[order], None if self.delayed is None else self.delayed[order]
-        )
+        rows = order if self.rows is None else self.rows[order]
+        return EncodedRows(self.messages, offsets, rows, None if self.delayed is None else self.delayed[order])
 
     def between(self, first: int, end: int) -> EncodedRows:
         """Those from here to there."""
         return EncodedRows(
             self.messages,
             self.offsets[first : end + 1],
-            self.rows[first:end],
+            np.arange(first, end) if self.rows is None else self.rows[first:end],
             None if self.delayed is None else self.delayed[first:end],
         )
 
-    def cuts(self, size_max: int, count_max: int, *, stored_max: int, stored_extra: int) -> list[tuple[int, int]]:
-        """(first, end) of runs that have at most this many bytes and messages, or a single message.
+    def end(self, first: int, size_max: int, count_max: int, *, stored_max: int, stored_extra: int) -> int:
+        """Where a run that begins here ends when it has at most this many bytes and messages; `first` if none fits.
 
         A broker makes each larger by `stored_extra` bytes; then they have at most `stored_max`.
         """
-        cuts: list[tuple[int, int]] = []
-        first, count = 0, len(self)
-        while first < count:
-            limit = int(self.offsets[first]) + size_max
-            end = int(np.searchsorted(self.offsets, limit, side="right")) - 1
-            end = min(max(end, first + 1), first + count_max, count)
-            if self.size(first, end) + (end - first) * stored_extra > stored_max:
-                stored = np.diff(self.offsets[first : end + 1]) + stored_extra
-                end = first + max(1, int(np.searchsorted(np.cumsum(stored), stored_max, side="right")))
-            cuts.append((first, end))
-            first = end
-        return cuts
+        end = first + min(len(self) - first, count_max)
+        size = self.size(first, end)
+        if size <= size_max and size + (end - first) * stored_extra <= stored_max:
+            return end
+        limit = int(self.offsets[first]) + size_max
+        end = min(int(np.searchsorted(self.offsets, limit, side="right")) - 1, end)
+        if self.size(first, end) + (end - first) * stored_extra > stored_max:
+            stored = np.diff(self.offsets[first : end + 1]) + stored_extra
+            end = first + int(np.searchsorted(np.cumsum(stored), stored_max, side="right"))
+        return end
 
 
 def encode_rows(columns: Columns, *, first_row: int, key_prefix: str | None = None) -> EncodedRows:
@@ -145,7 +144,6 @@ def encode_rows(columns: Columns, *, first_row: int, key_prefix: str | None = No
     Raises MessageError for a row that no message can have, naming it.
     """
     body = _bytes(columns.body)
-    count = len(body)
     delayed, delays = _delays(columns)
     texts = [
         (name.encode(), _bytes(column))
@@ -160,11 +158,11 @@ def encode_rows(columns: Columns, *, first_row: int, key_prefix: str | None = No
         body,
         None if columns.flag is None else _numbers(columns.flag),
         [*texts, *delays],
-        _map_entries(columns.properties, _LEFT_OUT_BYTES.union(name for name, _ in texts)),
+        None if columns.properties is None else _map_entries(columns.properties, {name for name, _ in texts}),
         None if key_prefix is None else f"{IDEMPOTENCE_KEY}\x01{key_prefix}/".encode(),
         first_row,
     )
-    return EncodedRows(messages, messages.offsets, np.arange(count, dtype=np.int64), delayed)
+    return EncodedRows(messages, messages.offsets, None, delayed)
 
 
 def queue_hashes(column: pa.Array) -> NDArray[np.int64]:
@@ -199,9 +197,8 @@ def _joined_keys(column: pa.Array | None) -> pa.Array | None:
     return column
 
 
-def _map_entries(column: pa.Array | None, left_out: frozenset[bytes]) -> MapEntries | None:
-    if column is None:
-        return None
+def _map_entries(column: pa.Array, given: set[bytes]) -> MapEntries:
+    """What is in the maps, but for what is `given` by other columns."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     bounds = np.asarray(column.offsets, dtype=np.int64)
@@ -210,7 +207,7 @@ def _map_entries(column: pa.Array | None, left_out: frozenset[bytes]) -> MapEntr
     own = int(bounds[-1]) - first
     keys, values = column.keys.slice(first, own), column.items.slice(first, own)
     valid = np.asarray(column.is_valid()) if column.null_count else None
-    return MapEntries(_bytes(keys), _bytes(values), bounds - first, valid, left_out)
+    return MapEntries(_bytes(keys), _bytes(values), bounds - first, valid, _LEFT_OUT_BYTES | given)
 
 
 def _bytes(column: pa.Array) -> pa.Array:

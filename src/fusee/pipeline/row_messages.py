@@ -41,13 +41,24 @@ class Messages:
     def __init__(self, joined: pa.Array) -> None:
         self._joined = joined
         self.offsets = offsets_of(joined)
+        self.offsets.flags.writeable = False
+
+    def fill_run(self, into: memoryview, first: int, end: int) -> None:
+        """Write these messages end to end; they fill the memory exactly. Raises ValueError otherwise."""
+        if not 0 <= first <= end <= len(self._joined):
+            raise ValueError("a row that the table does not have")
+        self._copy(into, self._joined.slice(first, end - first))
 
     def fill(self, into: memoryview, rows: NDArray[np.int64]) -> None:
-        """Write the messages of these rows end to end; they fill the memory exactly. Raises ValueError otherwise."""
+        """The same in any order."""
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(self._joined):
             raise ValueError("a row that the table does not have")
-        taken = self._joined.take(pa.array(rows, pa.int64()))
-        data = memoryview(taken.buffers()[2] or b"").cast("B")[: int(offsets_of(taken)[-1])]
+        self._copy(into, self._joined.take(pa.array(rows, pa.int64())))
+
+    @staticmethod
+    def _copy(into: memoryview, messages: pa.Array) -> None:
+        places = offsets_of(messages)
+        data = memoryview(messages.buffers()[2] or b"").cast("B")[int(places[0]) : int(places[-1])]
         if len(into) != len(data):
             raise ValueError(f"{len(data)} bytes of messages, and room for {len(into)}")
         into[:] = data

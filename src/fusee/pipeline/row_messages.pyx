@@ -186,6 +186,8 @@ cdef class Messages:
         begins[0] = 0
         if self._body.count:
             self._measure(begins)
+        # What is written by is what was measured.
+        self.offsets.flags.writeable = False
 
     cdef int _take_map(self, entries) except -1:
         """Look over the map, and note which entries count."""
@@ -290,8 +292,19 @@ cdef class Messages:
             refuse_size(self._first_row + largest_element_row, largest_element)
         return 0
 
+    def fill_run(self, unsigned char[::1] into not None, Py_ssize_t first, Py_ssize_t end):
+        """Write these messages end to end; they fill the memory exactly."""
+        cdef const int64_t[::1] begins = self.offsets
+        if not 0 <= first <= end <= self._body.count:
+            raise ValueError("a row that the table does not have")
+        cdef int64_t total = begins[end] - begins[first]
+        if total != into.shape[0]:
+            raise ValueError(f"{total} bytes of messages, and room for {into.shape[0]}")
+        if total:
+            self._fill(&into[0], NULL, first, end - first)
+
     def fill(self, unsigned char[::1] into not None, const int64_t[::1] rows not None):
-        """Write the messages of these rows end to end; they fill the memory exactly."""
+        """The same in any order."""
         cdef Py_ssize_t number
         cdef int64_t row
         cdef int64_t total = 0
@@ -303,9 +316,10 @@ cdef class Messages:
         if total != into.shape[0]:
             raise ValueError(f"{total} bytes of messages, and room for {into.shape[0]}")
         if total:
-            self._fill(&into[0], rows)
+            self._fill(&into[0], &rows[0], 0, rows.shape[0])
 
-    cdef int _fill(self, unsigned char *at, const int64_t[::1] rows) except -1:
+    cdef int _fill(self, unsigned char *at, const int64_t *rows, Py_ssize_t first, Py_ssize_t count) except -1:
+        """Those of `rows`, or, without them, so many from `first` on."""
         cdef Py_ssize_t position, row, number, index, size, digits, ahead
         cdef int32_t properties_size
         cdef Py_ssize_t key_size = 0
@@ -314,14 +328,14 @@ cdef class Messages:
         if self._key_head is not None:
             key_size = len(self._key_head)
             key_head = <const unsigned char *>PyBytes_AS_STRING(self._key_head)
-        for position in range(rows.shape[0]):
-            row = rows[position]
+        for position in range(count):
+            row = rows[position] if rows != NULL else first + position
             size = size_at(&self._body.column, row)
             properties_size = self._property_sizes[row]
             write_int(at, <uint32_t>(ELEMENT_EXTRA + size + properties_size))
             memset(at + 4, 0, 8)
-            if position + AHEAD < rows.shape[0]:
-                ahead = rows[position + AHEAD]
+            if position + AHEAD < count:
+                ahead = rows[position + AHEAD] if rows != NULL else row + AHEAD
                 # Most messages are as large as the one before.
                 fusee_prefetch_copy(
                     at + AHEAD * (ELEMENT_EXTRA + size + properties_size),

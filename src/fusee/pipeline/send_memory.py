@@ -62,6 +62,10 @@ class SendMemory:
         insort(self._pieces, piece, key=_START)
         return piece
 
+    def trim(self, piece: Piece, size: int) -> None:
+        """So much of it is needed, from its beginning; the rest is free."""
+        piece.end = min(piece.end, piece.start + size)
+
     def release(self, piece: Piece) -> None:
         """Its request is answered."""
         self._pieces.remove(piece)

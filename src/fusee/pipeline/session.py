@@ -4,7 +4,7 @@
     spark = fusee.pipeline.open_session("spark://head:7077")    # a cluster
 
 A source cannot set these from inside, because they are read before it runs: Unix sockets between Java and Python, a
-checkpoint writer that forks fewer processes per file, batches of about 2 MB. Whoever makes a session by hand passes its
+checkpoint writer that forks fewer processes per file, batches of about 1 MB. Whoever makes a session by hand passes its
 builder through `configure`, and the session to `register`, which has filters reach the broker.
 
 Spark keeps batches below a number of bytes by measuring the whole batch before each row, which small rows pay for.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_BATCH_BYTES: Final = 2 * 1024 * 1024
+_BATCH_BYTES: Final = 1024 * 1024
 _ROWS_MAX: Final = 10_000
 _NO_LIMIT: Final = 2**31 - 1
 
@@ -53,7 +53,7 @@ def prepare_environment() -> None:
 
 
 def batches_of(message_bytes: int) -> Mapping[str, str]:
-    """Settings for batches of about 2 MB of messages of about this size, which need not be measured.
+    """Settings for batches of about 1 MB of messages of about this size, which need not be measured.
 
     Much larger ones make larger batches: 2 GiB is where Spark refuses. Raises ConfigError when there is no such size.
     """
