@@ -140,6 +140,7 @@ class Delivery:
         self._clock = SystemClock()
         self._outlets: dict[str, _Outlet] = {}
         self._gathered: dict[tuple[str, WriteQueue | None], GatheredRows] = {}
+        self._topics: set[str] = set()
         self._done = Delivered()
 
     def write(self, topic: str, rows: EncodedRows, hashes: NDArray[np.int64] | None = None) -> None:
@@ -147,6 +148,7 @@ class Delivery:
 
         Raises TopicNotFoundError, SendFailedError, or MessageError for what a broker does not take.
         """
+        self._topics.add(topic)
         if rows.delayed is not None and self._staging is None and rows.delayed.any():
             self._send_singly(topic, rows, hashes)
             prompt = np.flatnonzero(~rows.delayed)
@@ -193,26 +195,29 @@ class Delivery:
                     raise
                 self._settings.pause(failures)
 
-    def _gather(self, topic: str, rows: EncodedRows, queue: WriteQueue | None, parts: int) -> None:
+    def _gather(self, topic: str, rows: EncodedRows, queue: WriteQueue | None, queues: int) -> None:
         """Put these rows behind those that wait to be sent; whatever is full is sent.
 
-        They are for this queue, as the other rows of their topic are for others, `parts` in all; or for any.
+        They are for this one of `queues`, among which the rows of their topic are divided, or for any.
         """
         key = topic, queue
         first, count = 0, len(rows)
         while first < count:
             gathered = self._gathered.get(key)
             if gathered is None:
-                gathered = self._begin(key, rows.size(first, first + 1), parts)
+                gathered = self._begin(key, rows.size(first, first + 1), queues)
             first = gathered.take(rows, first)
             if first < count:
                 self._send_gathered(key)
 
-    def _begin(self, key: tuple[str, WriteQueue | None], size_min: int, parts: int) -> GatheredRows:
-        """Room for a request. Requests that are filled and those under way have half of the memory each."""
+    def _begin(self, key: tuple[str, WriteQueue | None], size_min: int, queues: int) -> GatheredRows:
+        """Room for a request. Requests that are filled and those under way have half of the memory each.
+
+        Whatever rows are divided among gets a share; when that is not enough, the request that was begun first goes.
+        """
         settings = self._settings
         half = settings.in_flight_bytes // 2
-        size = max(size_min, min(settings.batch_bytes, half // max(parts, 2)))
+        size = max(size_min, min(settings.batch_bytes, half // max(queues * len(self._topics), 2)))
         while self._gathered and size + sum(each.capacity for each in self._gathered.values()) > half:
             self._send_gathered(next(iter(self._gathered)))
         topic, queue = key

@@ -1,8 +1,8 @@
 """Memory shared with a broker on this machine, so that messages need not travel (`fusee.broker.handovers`).
 
 Nothing but an answer of the broker says where it is, and the random mark at its beginning that it is the right one. It
-belongs to the connection: after that nothing may be written into it any more, because a broker that has not heard of
-the end may still read it.
+belongs to the connection: after that, what was under way may not be written over any more, because a broker that has
+not heard of the end may still read it.
 """
 
 from __future__ import annotations

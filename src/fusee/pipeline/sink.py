@@ -152,18 +152,11 @@ def _write(
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces that can be encoded at once: columns of large types may have more bytes than others can."""
-    if not any(map(_is_large, batch.schema.types)):
-        yield batch
-        return
+    """A batch in pieces that can be encoded at once."""
     count = max(1, -(-batch.nbytes // _ENCODED_BYTES_MAX))
     step = max(1, -(-len(batch) // count))
     for first in range(0, len(batch), step):
         yield batch.slice(first, step)
-
-
-def _is_large(column: pa.DataType) -> bool:
-    return bool(pa.types.is_large_binary(column) or pa.types.is_large_string(column))
 
 
 def _deliver(
