@@ -31,8 +31,17 @@ def resident_mb(pid: int) -> tuple[float, float]:
 
 def available_mb() -> float:
     """Megabytes that new processes can have without swapping; 0 when it cannot be told."""
+    return _system_mb("MemAvailable")
+
+
+def free_mb() -> float:
+    """Megabytes that nobody uses for anything; 0 when it cannot be told."""
+    return _system_mb("MemFree")
+
+
+def _system_mb(name: str) -> float:
     with suppress(OSError):
         for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024 / 1e6
     return 0.0

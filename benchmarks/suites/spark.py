@@ -27,7 +27,7 @@ from benchmarks.frames import write_frame_file
 from benchmarks.interleaving import interleaved
 from benchmarks.loadgen import load_generator
 from benchmarks.machine import cores
-from benchmarks.page_cache import full_page_cache
+from benchmarks.page_cache import FullPageCache
 from benchmarks.peers.kafka import Kafka, connector_jars
 from benchmarks.peers.kafka import python as kafka_python
 from benchmarks.results import OURS, Findings, Row, Target, figure, judged
@@ -167,14 +167,9 @@ class _Side:
         options = {"rows": str(rows), "parts": "2", "size": str(BODY_BYTES), "topic": task.pop("topic", "ready")}
         return self.timed(rows, task="batch", source="ready", options=options, **task)
 
-    def written(self, rows: int, **task: Any) -> Spent:
-        """Writes with nothing left to be brought to the disk from whoever wrote before."""
-        os.sync()
-        return self.ready(rows, **task)
-
     def filed(self, rows: int) -> Spent:
         """Bodies into files of a new folder, which stays: memory that is freed costs whoever writes next."""
-        return self.written(rows, **_least(folder=tempfile.mkdtemp(prefix="filed-", dir=self.folder)))
+        return self.ready(rows, **_least(folder=tempfile.mkdtemp(prefix="filed-", dir=self.folder)))
 
     def producer(self, seconds: int) -> list[str]:
         raise NotImplementedError
@@ -463,12 +458,12 @@ def _throughput(pace: Pace, ours: _Ours, told: _Side, theirs: _Kafka | None) -> 
         _Work(
             "write, at least once",
             {
-                OURS: partial(told.written, written, **ours.sink("at-least-once")),
-                UNTOLD: partial(ours.written, written, **ours.sink("at-least-once")),
-                SENT: partial(told.written, written, **ours.sink("at-least-once", is_sent=True)),
-                **kafka(lambda it: it.written(written, **it.sink(FILL_TOPIC))),
-                **kafka(lambda it: it.written(written, **it.sink(FILL_TOPIC, batch_size=16_384)), KAFKA_DEFAULTS),
-                DROPPED: partial(told.written, written, **_least()),
+                OURS: partial(told.ready, written, **ours.sink("at-least-once")),
+                UNTOLD: partial(ours.ready, written, **ours.sink("at-least-once")),
+                SENT: partial(told.ready, written, **ours.sink("at-least-once", is_sent=True)),
+                **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC))),
+                **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC, batch_size=16_384)), KAFKA_DEFAULTS),
+                DROPPED: partial(told.ready, written, **_least()),
                 FILED: partial(told.filed, written),
             },
             1.5,
@@ -479,8 +474,8 @@ def _throughput(pace: Pace, ours: _Ours, told: _Side, theirs: _Kafka | None) -> 
         _Work(
             "write, exactly once",
             {
-                OURS: partial(told.written, written, **ours.sink("exactly-once")),
-                **kafka(lambda it: it.written(written, **it.sink(FILL_TOPIC))),
+                OURS: partial(told.ready, written, **ours.sink("exactly-once")),
+                **kafka(lambda it: it.ready(written, **it.sink(FILL_TOPIC))),
             },
             None,
             writes_much=True,
@@ -488,11 +483,14 @@ def _throughput(pace: Pace, ours: _Ours, told: _Side, theirs: _Kafka | None) -> 
     ]
     rows = []
     for work in works:
-        with full_page_cache(ours.folder) if work.writes_much and not ours.plan.quick else nullcontext():
+        with FullPageCache(ours.folder) if work.writes_much and not ours.plan.quick else nullcontext() as cache:
+            turns = work.turns
+            if work.writes_much:
+                turns = {name: partial(_written, turn, cache) for name, turn in turns.items()}
             for _ in range(work.runs_before):
-                for turn in work.turns.values():
+                for turn in turns.values():
                     turn()  # warm
-            measured = interleaved(work.turns, pace.rounds)
+            measured = interleaved(turns, pace.rounds)
         for name, runs in measured.items():
             say(f"{work.name}: {name} {', '.join(f'{one.per_second:,.0f}/s {one.cpu_us:.2f} us' for one in runs)}")
         speeds = {
@@ -509,6 +507,14 @@ def _throughput(pace: Pace, ours: _Ours, told: _Side, theirs: _Kafka | None) -> 
             cpu_target = [Target(KAFKA, work.cpu_ratio_min)]
             rows.append(judged(Row(f"{work.name}: CPU", "us/row", False, costs, cpu_target, COMMAND)))
     return rows
+
+
+def _written(turn: Callable[[], Spent], cache: FullPageCache | None) -> Spent:
+    """A turn that writes, with nothing left to be brought to the disk from whoever wrote before."""
+    os.sync()
+    if cache is not None:
+        cache.refill()
+    return turn()
 
 
 def _ready_task(rows: int) -> dict[str, Any]:

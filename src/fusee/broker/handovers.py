@@ -25,7 +25,7 @@ from fusee.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from fusee.transport.link import Link
 
-HANDOVER_SIZE_MAX: Final = 16 * 1024 * 1024
+HANDOVER_SIZE_MAX: Final = 32 * 1024 * 1024
 HANDOVERS_MAX: Final = 64
 MARK_SIZE: Final = 32
 _SEALS: Final = 0 if not hasattr(os, "memfd_create") else fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL

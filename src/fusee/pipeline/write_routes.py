@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 STORED_BYTES_MAX: Final = 4 * 1024 * 1024 - 64 * 1024
 """What a broker stores of one request, unless maxMessageSize says otherwise."""
 
-IN_FLIGHT_BYTES: Final = 16 * 1024 * 1024
-"""Four of the largest requests: a task encodes while others of its requests are stored."""
+IN_FLIGHT_BYTES: Final = 32 * 1024 * 1024
+"""Eight of the largest requests: a task goes on while others of its requests wait for a processor."""
 
 _REMEMBERED_S: Final = 30.0
 _ROUTE_TRIES: Final = 50
