@@ -27,7 +27,13 @@ class Session:
     """A Spark session in a process of its own; a context manager that leaves no process behind."""
 
     def __init__(
-        self, python: str, log_path: Path, *, jars: Sequence[Path] = (), message_bytes: int | None = None
+        self,
+        python: str,
+        log_path: Path,
+        *,
+        jars: Sequence[Path] = (),
+        message_bytes: int | None = None,
+        has_plain_checkpoints: bool = False,
     ) -> None:
         """With Kafka's jars, or ours, which may be told how large messages are that it writes."""
         self._command = [python, "-m", "benchmarks.spark.program"]
@@ -35,6 +41,8 @@ class Session:
             self._command += ["--jars", ",".join(map(str, jars))]
         if message_bytes is not None:
             self._command += ["--message-bytes", str(message_bytes)]
+        if has_plain_checkpoints:
+            self._command.append("--plain-checkpoints")
         self._log_path = log_path
         self._process: subprocess.Popen[str] | None = None
         self._log: IO[bytes] | None = None

@@ -44,6 +44,10 @@ def session(arguments: argparse.Namespace) -> SparkSession:
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
     builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "2")
     spark = builder.config("spark.log.level", "ERROR").getOrCreate()
+    if not arguments.jars and not arguments.plain_checkpoints:
+        from fusee.pipeline import register
+
+        register(spark)
     from benchmarks.spark.ready_source import ReadySource
 
     spark.dataSource.register(ReadySource)
@@ -149,6 +153,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--jars", default="", help="the connector's jars; without them the session is Fusee's")
+    parser.add_argument(
+        "--plain-checkpoints", action="store_true", help="our session writes checkpoints as Hadoop does"
+    )
     parser.add_argument("--message-bytes", type=int, help="tell our session how large messages are that it writes")
     arguments = parser.parse_args()
     # What Spark prints must not get between the answers.

@@ -44,6 +44,7 @@ PLACEMENT: Final = "nothing pinned: Spark, its workers and the broker share ever
 
 UNTOLD: Final = "fusee, not told how large messages are"
 SENT: Final = "fusee, over the network"
+PLAIN: Final = "fusee, checkpoints as Hadoop writes them"
 KAFKA: Final = "kafka"
 KAFKA_DEFAULTS: Final = "kafka, batches of its default size"
 PARQUET: Final = "parquet"
@@ -77,8 +78,9 @@ class Pace:
 
 FULL_PACE: Final = Pace(3, 4_000_000, 1_000_000, 1_000_000, 6.0, 16.0, 10_000, 77.0)
 QUICK_PACE: Final = Pace(1, 200_000, 100_000, 100_000, 5.0, 6.0, 10_000, 6.0)
-# Java's compiler is at work in the first runs of a sink, longest for Kafka's.
+# Java's compiler is at work in the first runs: of sinks longest for Kafka's, of small batches longest for ours.
 WRITES_BEFORE: Final = 4
+STREAMS_BEFORE: Final = 2
 
 
 class Spent(NamedTuple):
@@ -113,14 +115,19 @@ def run(plan: Plan) -> Findings:
             notes.append(f"kafka took no part: {error}")
         with ours.told() as told:
             rows = _throughput(pace, ours, told, theirs)
-        rows += _live(pace, ours, theirs)
+        with ours.plain() as plain:
+            rows += _live(pace, ours, plain, theirs)
         notes += [
             f"fusee on Spark {ours.session.version}"
             + (f", kafka on Spark {theirs.session.version}" if theirs is not None else ""),
             f"messages of 1 KiB in {QUEUES} queues, {pace.rows:,} of them; {pace.short_rows:,} for Parquet",
             f"{pace.written_rows:,} are written" + ("" if plan.quick else ", into a page cache that is full and clean"),
             f"one run of each contender before the {pace.rounds} that count"
-            + ("" if plan.quick else f", {WRITES_BEFORE} of those that write at least once"),
+            + (
+                ""
+                if plan.quick
+                else f", {WRITES_BEFORE} of those that write at least once, {STREAMS_BEFORE} of small batches"
+            ),
             "CPU time per row, in brackets, is that of Spark, its Python workers and the broker together",
         ]
     return Findings(rows, notes, PLACEMENT)
@@ -233,6 +240,15 @@ class _Ours(_Side):
             side.broker_pid = self.broker_pid
             for rows in (self.pace.rows, self.pace.short_rows):
                 side.ready(rows, **self.sink("at-least-once"))
+            yield side
+
+    @contextmanager
+    def plain(self) -> Iterator[_Ours]:
+        """The same with a session that writes its checkpoints as Kafka's does."""
+        side = _Ours(self.plan, self.pace, self.folder)
+        side.broker, side.broker_pid = self.broker, self.broker_pid
+        log = self.plan.logs / "spark-fusee-plain.log"
+        with Session(sys.executable, log, has_plain_checkpoints=True) as side.session:
             yield side
 
     def source(self, topic: str) -> dict[str, Any]:
@@ -527,15 +543,16 @@ def _least(**options: str) -> dict[str, Any]:
     return {"sink": "ready", "sink_options": options, "select": ["key as keys", "value as body"]}
 
 
-def _live(pace: Pace, ours: _Ours, theirs: _Kafka | None) -> list[Row]:
-    sides: dict[str, _Side] = {OURS: ours, **({KAFKA: theirs} if theirs is not None else {})}
+def _live(pace: Pace, ours: _Ours, plain: _Ours, theirs: _Kafka | None) -> list[Row]:
+    sides: dict[str, _Side] = {OURS: ours, PLAIN: plain, **({KAFKA: theirs} if theirs is not None else {})}
     rate = f"{pace.per_second:,} messages/s"
     target = [Target(KAFKA, 1.0)]
     rows: list[Row] = []
     for sink in ("noop", "foreachBatch"):
         turns = {name: partial(side.live, sink) for name, side in sides.items()}
-        for turn in turns.values():
-            turn()  # warm
+        for _ in range(1 if ours.plan.quick else STREAMS_BEFORE):
+            for turn in turns.values():
+                turn()  # warm
         measured = interleaved(turns, pace.rounds)
         for name, runs in measured.items():
             say(f"{sink} at {rate}: {name} {runs}")

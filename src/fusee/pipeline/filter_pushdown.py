@@ -17,6 +17,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from fusee.pipeline.driver_java import load_class
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -137,7 +139,4 @@ def _install(spark: SparkSession, session: Any) -> None:
     rules = extensions.buildOptimizerRules(session)
     if any(rules.apply(number).getClass().getName() == _RULE for number in range(rules.size())):
         return
-    jvm: Any = spark._jvm
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(TABLE_PER_SCAN)
-    extensions.injectOptimizerRule(compiler.getClassLoader().loadClass(f"{_RULE}$Maker").newInstance())
+    extensions.injectOptimizerRule(load_class(spark, TABLE_PER_SCAN, f"{_RULE}$Maker").newInstance())

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from fusee.errors import ConfigError
 from fusee.pipeline.java import find_java, usable_home
+from fusee.pipeline.local_checkpoints import MANAGER, MANAGER_SETTING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,9 +36,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 # It relies on rename being atomic, which it is on a local disk and on HDFS, and on few object stores.
 LOCAL_CHECKPOINTS: Final[Mapping[str, str]] = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    )
+    MANAGER_SETTING: MANAGER,
 }
 
 

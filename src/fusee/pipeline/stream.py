@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 _SMALL_BATCH: Final = 10_000
 _AT_ONCE_S: Final = 1.0
-_GATHER_SHARE: Final = 1 / 3
+_GATHER_SHARE: Final = 1 / 2
 """Of the time that the batch before took."""
 
 
