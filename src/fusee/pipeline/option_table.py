@@ -120,7 +120,7 @@ READ_OPTIONS: Final = (
     Option(
         "gatherMs",
         "18",
-        "how long messages are gathered at most before a micro-batch that follows a small one at once, a third of the "
+        "how long messages are gathered at most before a micro-batch that follows a small one at once, half of the "
         "time that one took: fewer batches cost less; 0 for the least delay",
         where="stream",
     ),
