@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from fusee.broker.handovers import HANDOVER_SIZE_MAX, HANDOVERS_MAX, MARK_SIZE, Handovers, is_of_this_machine
+from fusee.broker.handovers import (
+    HANDOVER_SIZE_MAX,
+    HANDOVERS_MAX,
+    HANDOVERS_SIZE_MAX,
+    MARK_SIZE,
+    Handovers,
+    is_of_this_machine,
+)
 from fusee.clock import ManualClock
 from fusee.errors import InvalidRequestError
 from fusee.transport.link import Link
@@ -100,6 +107,22 @@ def test_there_are_limits() -> None:
     assert handovers.open(link(), MARK_SIZE) is None
     peers = [link() for _ in range(HANDOVERS_MAX)]
     assert sum(handovers.open(peer, 4096) is not None for peer in peers) == HANDOVERS_MAX - 1
+    handovers.link_lost(peers[0])
+    assert handovers.open(link(), 4096) is not None
+
+
+def test_all_together_have_a_limit() -> None:
+    handovers = Handovers()
+    full = HANDOVERS_SIZE_MAX // HANDOVER_SIZE_MAX
+    assert full < HANDOVERS_MAX
+    peers = [link() for _ in range(full)]
+    for peer in peers[:-1]:
+        handovers.open(peer, 1 << 30)
+    assert handovers.open(link(), 4096) is not None
+    last = handovers.open(peers[-1], 1 << 30)
+    assert last is not None
+    assert last.size == HANDOVER_SIZE_MAX - 4096
+    assert handovers.open(link(), 4096) is None
     handovers.link_lost(peers[0])
     assert handovers.open(link(), 4096) is not None
 

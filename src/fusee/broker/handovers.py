@@ -25,7 +25,8 @@ from fusee.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from fusee.transport.link import Link
 
-HANDOVER_SIZE_MAX: Final = 32 * 1024 * 1024
+HANDOVER_SIZE_MAX: Final = 64 * 1024 * 1024
+HANDOVERS_SIZE_MAX: Final = 2 * 1024**3
 HANDOVERS_MAX: Final = 64
 MARK_SIZE: Final = 32
 _SEALS: Final = 0 if not hasattr(os, "memfd_create") else fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -75,6 +76,7 @@ class Handovers:
 
     def open(self, link: Link, size: int) -> Handover | None:
         """A handover of this size, or the largest there is; None for a connection that gets none."""
+        size = min(size, HANDOVER_SIZE_MAX, HANDOVERS_SIZE_MAX - sum(each.size for each in self._open.values()))
         if (
             not hasattr(os, "memfd_create")
             or link in self._open
@@ -84,7 +86,7 @@ class Handovers:
         ):
             return None
         try:
-            handover = Handover(min(size, HANDOVER_SIZE_MAX))
+            handover = Handover(size)
         except OSError:
             return None
         self._open[link] = handover

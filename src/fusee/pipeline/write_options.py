@@ -9,7 +9,7 @@ from fusee.client.config import name_servers_of
 from fusee.errors import ConfigError, MessageError
 from fusee.message.topics import validate_send_topic
 from fusee.pipeline.option_table import TLS_FILES, Option, OptionError, check_tls, spelled
-from fusee.pipeline.write_routes import IN_FLIGHT_BYTES, STORED_BYTES_MAX, WriteSettings
+from fusee.pipeline.write_routes import IN_FLIGHT_BYTES, REQUEST_BYTES, STORED_BYTES_MAX, WriteSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ WRITE_OPTIONS: Final = (
         "the producer group that brokers are told; staged rows have none",
         ("producer.group",),
     ),
-    Option("batchBytes", str(STORED_BYTES_MAX), "bytes of messages in one request; a larger message goes alone"),
+    Option("batchBytes", str(REQUEST_BYTES), "bytes of messages in one request; a larger message goes alone"),
     Option("inFlightBytes", str(IN_FLIGHT_BYTES), "bytes that a task has under way to one broker"),
     Option(
         "localWrites",
@@ -208,7 +208,7 @@ def _settings(said: Mapping[str, str]) -> WriteSettings:
     files = {name: said.get(name, "").strip() for name in TLS_FILES}
     tls = _flag(said, "tls", default=any(files.values()))
     check_tls(said, is_on=tls)
-    batch_bytes = _number(said, "batchBytes", default=STORED_BYTES_MAX)
+    batch_bytes = _number(said, "batchBytes", default=REQUEST_BYTES)
     if batch_bytes > STORED_BYTES_MAX:
         raise OptionError(f"option 'batchBytes' is {batch_bytes}, and a broker takes {STORED_BYTES_MAX} at once")
     creates = _flag(said, "createTopics", default=False)

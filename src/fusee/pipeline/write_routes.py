@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 STORED_BYTES_MAX: Final = 4 * 1024 * 1024 - 64 * 1024
 """What a broker stores of one request, unless maxMessageSize says otherwise."""
 
-IN_FLIGHT_BYTES: Final = 32 * 1024 * 1024
-"""Eight of the largest requests: a task goes on while others of its requests wait for a processor."""
+REQUEST_BYTES: Final = 2 * 1024 * 1024
+"""Of messages in one request: what a broker has at hand, then, stays in the processor's cache."""
+
+IN_FLIGHT_BYTES: Final = 64 * 1024 * 1024
+"""Many requests: a task goes on while others of its requests wait for a processor."""
 
 _REMEMBERED_S: Final = 30.0
 _ROUTE_TRIES: Final = 50
@@ -42,7 +45,7 @@ class WriteSettings:
 
     name_servers: str
     producer_group: str = "fusee-spark"
-    batch_bytes: int = STORED_BYTES_MAX
+    batch_bytes: int = REQUEST_BYTES
     in_flight_bytes: int = IN_FLIGHT_BYTES
     local_writes: bool = True
     request_timeout_ms: int = 30_000
