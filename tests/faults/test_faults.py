@@ -32,7 +32,8 @@ def _check(outcome: Outcome) -> None:
     show(outcome, Console(file=text, width=150), in_detail=True)
     assert not outcome.violations, text.getvalue()
     history = outcome.history
-    assert history.acknowledged_count > 10 * len(history.events), text.getvalue()
+    # A hundred for each event on a disk that is not busy; a few are enough to be lost.
+    assert history.acknowledged_count > 3 * len(history.events), text.getvalue()
     assert history.deliveries >= 2 * history.acknowledged_count
     assert outcome.polls > 0
 

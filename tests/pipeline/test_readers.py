@@ -195,13 +195,13 @@ class Scripted:
 def test_a_stream_of_small_batches_gathers_a_little_before_each() -> None:
     stream = Scripted()
     assert stream.batch(500) == []  # nothing came before it
-    assert stream.batch(500, seconds=0.03) == [pytest.approx(0.01)]  # a third of what the batch before took
-    assert stream.batch(500) == [pytest.approx(0.05 / 3)]
+    assert stream.batch(500, seconds=0.03) == [pytest.approx(0.015)]  # half of what the batch before took
+    assert stream.batch(500) == [0.018]
     assert stream.batch(500, seconds=0.5) == [0.018]  # and no more than the option says
     assert stream.batch(500, seconds=5.0) == []  # Spark's trigger has let time pass already
-    assert stream.batch(20_000) == [pytest.approx(0.05 / 3)]
+    assert stream.batch(20_000) == [0.018]
     assert stream.batch(500) == []  # behind a large one there is work enough
-    assert stream.batch(0) == [pytest.approx(0.05 / 3)]
+    assert stream.batch(0) == [0.018]
     assert stream.batch(0, seconds=0.01) == [pytest.approx(0.04)]  # while nothing is new, brokers are asked seldom
     at_once = Scripted(gatherMs=0)
     assert [at_once.batch(500), at_once.batch(500)] == [[], [0.0]]
