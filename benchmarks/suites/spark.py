@@ -27,7 +27,7 @@ from benchmarks.frames import write_frame_file
 from benchmarks.interleaving import interleaved
 from benchmarks.loadgen import load_generator
 from benchmarks.machine import cores
-from benchmarks.page_cache import FullPageCache
+from benchmarks.page_cache import full_page_cache
 from benchmarks.peers.kafka import Kafka, connector_jars
 from benchmarks.peers.kafka import python as kafka_python
 from benchmarks.results import OURS, Findings, Row, Target, figure, judged
@@ -499,10 +499,10 @@ def _throughput(pace: Pace, ours: _Ours, told: _Side, theirs: _Kafka | None) -> 
     ]
     rows = []
     for work in works:
-        with FullPageCache(ours.folder) if work.writes_much and not ours.plan.quick else nullcontext() as cache:
+        with full_page_cache(ours.folder) if work.writes_much and not ours.plan.quick else nullcontext() as refill:
             turns = work.turns
             if work.writes_much:
-                turns = {name: partial(_written, turn, cache) for name, turn in turns.items()}
+                turns = {name: partial(_written, turn, refill) for name, turn in turns.items()}
             for _ in range(work.runs_before):
                 for turn in turns.values():
                     turn()  # warm
@@ -525,11 +525,11 @@ def _throughput(pace: Pace, ours: _Ours, told: _Side, theirs: _Kafka | None) -> 
     return rows
 
 
-def _written(turn: Callable[[], Spent], cache: FullPageCache | None) -> Spent:
+def _written(turn: Callable[[], Spent], refill: Callable[[], None] | None) -> Spent:
     """A turn that writes, with nothing left to be brought to the disk from whoever wrote before."""
     os.sync()
-    if cache is not None:
-        cache.refill()
+    if refill is not None:
+        refill()
     return turn()
 
 

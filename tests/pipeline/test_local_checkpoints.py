@@ -41,8 +41,7 @@ def driver(spark: SparkSession) -> Driver:
     found = Driver(spark)
     if found.jvm.org.apache.hadoop.io.nativeio.NativeIO.isAvailable():
         pytest.skip("Hadoop has its native library here and starts no processes")
-    assert hasten_local_checkpoints(spark)
-    return found
+    return found  # whose session was opened by `open_session`, and is not told anything more here
 
 
 def test_files_are_made_without_starting_a_process(driver: Driver, tmp_path: Path) -> None:
@@ -59,6 +58,18 @@ def test_files_are_made_without_starting_a_process(driver: Driver, tmp_path: Pat
     plain.setPermission(driver.path(file), driver.permission(0o600))
     assert driver.faults_of_children() > before  # which is how the first would have shown
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_second_call_changes_nothing(driver: Driver, spark: SparkSession) -> None:
+    def innermost() -> int:
+        found = driver.local_files()
+        while found.getClass().getName() != "org.fusee.spark.LocalFiles":
+            found = found.getRawFileSystem()
+        return int(found.hashCode())
+
+    before = innermost()
+    assert hasten_local_checkpoints(spark)
+    assert innermost() == before
 
 
 def test_permissions_are_those_asked_for(driver: Driver, tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 Hadoop sets the permissions of every local file that it makes. Without its native library, which Spark from the package
 registry does not have, it starts the program `chmod` for that: four times in a micro-batch, for the offsets and the
-commit and the checksum of each. On a small machine these take a quarter of a micro-batch and a fifth of what a stream
-costs. `LOCAL_FILES`, compiled in the driver, is the innermost of Hadoop's classes for local files with one method
-replaced: permissions are set by a call of the system. What is around it, which writes and checks the checksums, stays,
-and so do permissions and errors.
+commit and the checksum of each (`benchmarks --only spark` has streams with and without).
 
-It takes the place of the one that the driver uses for all local files. Executors in other processes are not concerned.
+`LOCAL_FILES`, compiled in the driver, is the innermost of Hadoop's classes for local files with one method replaced:
+permissions are set by a call of the system. What is around it, which writes and checks the checksums, stays, and so do
+permissions and errors. It takes the place of the one that the driver uses for all local files. Executors in other
+processes are not concerned.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
 
 A source cannot set these from inside, because they are read before it runs: Unix sockets between Java and Python, a
 checkpoint writer that forks fewer processes per file, batches of about 1 MB. Whoever makes a session by hand passes its
-builder through `configure`, and the session to `register`, which has filters reach the broker.
+builder through `configure`, and the session to `register`, which has
+filters reach the broker and checkpoints start no processes.
 
 Spark keeps batches below a number of bytes by measuring the whole batch before each row, which small rows pay for.
 Whoever knows about how large messages are says so (`message_bytes`): then rows are counted instead.
